@@ -58,7 +58,7 @@ _ON_BOTH = (
     "tests/core/memory/test_memory_machine.py",
     "tests/core/memory/test_memory_faults.py",
     "tests/core/memory/test_recall.py",
-    "tests/core/pipeline/test_jobs.py",
+    "tests/core/jobs/test_jobs.py",
     "tests/core/recorder/test_old_recordings.py",
     "tests/checkpointers/test_saver_contract.py",
     "tests/checkpointers/test_conformance.py",
@@ -80,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left]
 
 
-_ON_EITHER = ("tests/core/storage/test_objects.py",)
+_ON_EITHER = ("tests/core/storage/rows/test_objects.py",)
 """What has places of its own, each of which needs no second database here."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.storage import migrate
+from tallystick.storage.engine import migrate
 
 NEXT = "0002.0123456789ab"
 _SCRIPT = f'''"""Colours: each memory may have one."""
@@ -15,7 +15,7 @@ _SCRIPT = f'''"""Colours: each memory may have one."""
 import sqlalchemy as sa
 from alembic import op
 
-from tallystick.storage import migrate
+from tallystick.storage.engine import migrate
 
 revision = "{NEXT}"
 down_revision = migrate.FIRST

@@ -71,6 +71,25 @@ def test_a_room_imports_only_rooms_on_lower_floors_as_drawn() -> None:
     assert upward == set()
 
 
+def test_a_room_of_storage_imports_only_rooms_that_are_drawn_below_it() -> None:
+    table = _page().split("| room of `storage` |", 1)[1].split("\n\n", 1)[0]
+    drawn = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    storage = CORE / "storage"
+    upward = set()
+    for path, tree in syntax_trees(storage):
+        room = path.relative_to(storage).parts[0]
+        for node in ast.walk(tree):
+            module = getattr(node, "module", None) if isinstance(node, ast.ImportFrom) else None
+            parts = (module or "").split(".")
+            if room in drawn and parts[:2] == ["tallystick", "storage"]:
+                target = parts[2] if len(parts) > 2 else ""
+                if target not in drawn[drawn.index(room) :]:
+                    upward.add((path.name, module))
+
+    assert set(drawn) == {path.parent.name for path in storage.glob("*/__init__.py")}
+    assert upward == set()
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_flow_names_files_that_exist(number: int) -> None:
     names = re.findall(r"[\w/]+\.py", _blocks()[number])

@@ -167,6 +167,31 @@ except ImportError as error:
 
 
 @pytest.mark.smoke
+def test_the_door_of_mcp_is_guarded_without_the_extra_of_the_server() -> None:
+    loaded = _python(
+        """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] in ('fastapi', 'jinja2'):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import tallystick_mcp.transports
+try:
+    from tallystick_server import serve
+except ImportError as error:
+    print(error)
+print('tallystick_server.app' in sys.modules)
+"""
+    )
+
+    assert loaded.splitlines() == [
+        "fastapi is not installed. Run: pip install 'tallystick[server]'",
+        "False",
+    ]
+
+
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "module",
     [

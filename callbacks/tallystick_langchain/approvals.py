@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from langchain_core.runnables.config import ensure_config
 
-from tallystick.adapters import decide_as_person
 from tallystick.aio import in_thread
 from tallystick.errors import ApprovalRequired
+from tallystick.kit import decide_as_person
 from tallystick.records import Approval
 from tallystick.tally import BoundTally
 

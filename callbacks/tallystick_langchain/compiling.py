@@ -13,7 +13,9 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
-from tallystick.adapters import (
+from tallystick.compiler import FRAMED
+from tallystick.errors import InvalidInput
+from tallystick.kit import (
     ActorSource,
     Binder,
     check_config,
@@ -23,10 +25,8 @@ from tallystick.adapters import (
     describe_value,
     recall_for_turn,
 )
-from tallystick.adapters.configurable import call_of_config, namespace_for
-from tallystick.adapters.frames import without_frames
-from tallystick.compiler import FRAMED
-from tallystick.errors import InvalidInput
+from tallystick.kit.configurable import call_of_config, namespace_for
+from tallystick.kit.frames import without_frames
 from tallystick.records import CompileConfig, PolicyRule, Scope
 from tallystick.tally import BoundTally, Candidate, Tally
 from tallystick_langchain.render import items_of, own_messages, render, tool_specs

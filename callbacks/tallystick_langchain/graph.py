@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tallystick.adapters import default_agent_name
+from tallystick.kit import default_agent_name
 from tallystick.recorder import Step
 
 _UNNAMED = "LangGraph"

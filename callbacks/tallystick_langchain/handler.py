@@ -23,7 +23,9 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import ensure_config
 
-from tallystick.adapters import (
+from tallystick.aio import in_thread
+from tallystick.errors import TallystickError
+from tallystick.kit import (
     ActorSource,
     Binder,
     Capture,
@@ -45,9 +47,7 @@ from tallystick.adapters import (
     refuse_unenforced_model_call,
     rules_requests,
 )
-from tallystick.adapters.configurable import call_of_config
-from tallystick.aio import in_thread
-from tallystick.errors import TallystickError
+from tallystick.kit.configurable import call_of_config
 from tallystick.recorder import Run, current_run, current_step, status_for
 from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally

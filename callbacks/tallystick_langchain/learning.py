@@ -9,8 +9,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import declare
 from tallystick.errors import MissingExtra
+from tallystick.kit.learning_models import declare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 

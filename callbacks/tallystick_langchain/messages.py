@@ -18,7 +18,7 @@ from langchain_core.messages import (
 )
 from langchain_core.outputs import ChatGeneration, LLMResult
 
-from tallystick.adapters import AnswerFacts, recordable_parameters, recordable_tools
+from tallystick.kit import AnswerFacts, recordable_parameters, recordable_tools
 from tallystick.recorder import Preserialized, TextMemo
 from tallystick.tokens import usage_of
 

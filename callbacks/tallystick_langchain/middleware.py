@@ -34,7 +34,10 @@ from langchain_core.runnables.config import ensure_config
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from tallystick.adapters import (
+from tallystick.aio import in_thread
+from tallystick.compiler import FRAMED
+from tallystick.errors import InvalidInput, NotFound
+from tallystick.kit import (
     AGENT_CONFIG,
     ActorSource,
     Binder,
@@ -57,11 +60,8 @@ from tallystick.adapters import (
     recordable_metadata,
     register_enforcer,
 )
-from tallystick.adapters.configurable import call_of_config, namespace_for
-from tallystick.adapters.frames import without_frames
-from tallystick.aio import in_thread
-from tallystick.compiler import FRAMED
-from tallystick.errors import InvalidInput, NotFound
+from tallystick.kit.configurable import call_of_config, namespace_for
+from tallystick.kit.frames import without_frames
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import CallContext, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import BoundTally, ModelCheck, Tally

@@ -11,8 +11,8 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from tallystick.adapters import ToolCall, arguments_of, changed_items, json_value, message_item
 from tallystick.compiler import outline
+from tallystick.kit import ToolCall, arguments_of, changed_items, json_value, message_item
 from tallystick.records import CompiledContext, ContextItem, ItemKind, ToolSpec
 
 CONTEXT_ID = "tallystick-context"

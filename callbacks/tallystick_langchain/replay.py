@@ -9,7 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable
 
-from tallystick.adapters import check_model
+from tallystick.kit import check_model
 from tallystick.records import CompiledContext
 from tallystick_langchain.messages import answer_of_message, request_of, to_messages
 from tallystick_langchain.render import render

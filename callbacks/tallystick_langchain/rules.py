@@ -17,7 +17,9 @@ from langchain_core.runnables.config import ensure_config
 from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.types import Command
 
-from tallystick.adapters import (
+from tallystick.aio import in_thread
+from tallystick.errors import ActionDenied
+from tallystick.kit import (
     ActorSource,
     Binder,
     ToolCall,
@@ -26,9 +28,7 @@ from tallystick.adapters import (
     plain_arguments,
     register_enforcer,
 )
-from tallystick.adapters.configurable import call_of_config
-from tallystick.aio import in_thread
-from tallystick.errors import ActionDenied
+from tallystick.kit.configurable import call_of_config
 from tallystick.recorder import Run
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck

@@ -21,14 +21,14 @@ from langchain_core.tools import BaseTool, ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr, ValidationError
 
-from tallystick.adapters import check_player
-from tallystick.adapters.tapes import (
+from tallystick.errors import InvalidInput, NotReplayable
+from tallystick.kit import check_player
+from tallystick.kit.tapes import (
     check_safe_tools,
     comparable_request,
     recorded_model,
     recorded_requests,
 )
-from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.recorder import Player, stream_pieces
 from tallystick.records import Json, TapeCall
 from tallystick_langchain.chunks import chunks_of

@@ -15,8 +15,8 @@ from typing import Any
 from langchain_core.tools import BaseTool, StructuredTool, Tool
 from pydantic import BaseModel
 
-from tallystick.adapters import SchemaReader, with_optional
 from tallystick.errors import InvalidInput
+from tallystick.kit import SchemaReader, with_optional
 from tallystick.tally import ToolCheck
 
 _READ = "_parse_input"

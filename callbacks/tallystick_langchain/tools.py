@@ -10,7 +10,8 @@ from typing import Any, Literal
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
-from tallystick.adapters import (
+from tallystick.errors import Blocked
+from tallystick.kit import (
     ActorSource,
     TallyElsewhere,
     binder_of,
@@ -19,8 +20,7 @@ from tallystick.adapters import (
     is_enforced,
     run_memory_tool,
 )
-from tallystick.adapters.configurable import call_of_config
-from tallystick.errors import Blocked
+from tallystick.kit.configurable import call_of_config
 from tallystick.operations import MEMORY_TOOLS, MemoryTool, not_approved
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck

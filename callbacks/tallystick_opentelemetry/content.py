@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tallystick.adapters.transcripts import (
+from tallystick.kit.transcripts import (
     Message,
     OtherPart,
     Part,

@@ -13,8 +13,8 @@ from opentelemetry.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode
 
-from tallystick.adapters.frames import text_for_model
 from tallystick.errors import InvalidInput, require
+from tallystick.kit.frames import text_for_model
 from tallystick.logs import get_logger
 from tallystick.recorder import RecordingEvent
 from tallystick.records import Receipt, RunRecord, StepRecord

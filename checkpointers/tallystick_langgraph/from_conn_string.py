@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from tallystick.adapters import ActorSource
-from tallystick.adapters.arguments import check_actor, check_scope
 from tallystick.aio import in_thread
+from tallystick.kit import ActorSource
+from tallystick.kit.arguments import check_actor, check_scope
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS
 
-from tallystick.adapters import describe_value, require_tables
 from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.errors import CorruptTally, InvalidInput, MissingExtra
+from tallystick.kit import describe_value, require_tables
 from tallystick_langgraph.saver import TallySaver
 
 

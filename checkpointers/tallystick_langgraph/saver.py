@@ -35,9 +35,6 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from tallystick.adapters import ActorSource, Binder, check_names, describe_value
-from tallystick.adapters.checkpointing import is_remote, run_in_lane
-from tallystick.adapters.configurable import call_of_config
 from tallystick.aio import in_thread, iterate_in_thread
 from tallystick.checkpoints import (
     Leaf,
@@ -50,6 +47,9 @@ from tallystick.checkpoints import (
 )
 from tallystick.checkpoints.putting import CheckpointPut, WritesPut
 from tallystick.errors import Denied, InvalidInput, NotFound
+from tallystick.kit import ActorSource, Binder, check_names, describe_value
+from tallystick.kit.checkpointing import is_remote, run_in_lane
+from tallystick.kit.configurable import call_of_config
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_langgraph.encryption import splitter_and_cipher

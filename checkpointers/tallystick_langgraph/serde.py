@@ -30,8 +30,8 @@ from langgraph.checkpoint.serde.jsonplus import (
 )
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from tallystick.adapters import describe_value
 from tallystick.errors import BlockedType, CorruptTally, InvalidInput
+from tallystick.kit import describe_value
 from tallystick_langgraph.allowlist import names_of
 
 _log = logging.getLogger("tallystick.langgraph")

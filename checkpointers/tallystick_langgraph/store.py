@@ -30,12 +30,12 @@ from langgraph.store.base import (
 )
 from langgraph.store.base import Item as StoreItem
 
-from tallystick.adapters import ActorSource, TallyElsewhere, binder_of, check_names
-from tallystick.adapters.configurable import call_of_config
-from tallystick.adapters.elsewhere import ItemsElsewhere
-from tallystick.adapters.item_filters import check_filter, passes
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
+from tallystick.kit import ActorSource, TallyElsewhere, binder_of, check_names
+from tallystick.kit.configurable import call_of_config
+from tallystick.kit.elsewhere import ItemsElsewhere
+from tallystick.kit.item_filters import check_filter, passes
 from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally

@@ -8,8 +8,8 @@ from typing import Any
 
 from langgraph.store.base import IndexConfig, TTLConfig
 
-from tallystick.adapters import TallyElsewhere, check_embedder, check_names, describe_value
 from tallystick.errors import InvalidInput
+from tallystick.kit import TallyElsewhere, check_embedder, check_names, describe_value
 from tallystick.tally import Tally
 
 LONGEST_TTL = 1_000 * 365 * 24 * 60

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
 
-from tallystick.adapters import TallyElsewhere, on_close
 from tallystick.errors import TallystickError
+from tallystick.kit import TallyElsewhere, on_close
 from tallystick.logs import get_logger
 from tallystick.tally import Tally
 

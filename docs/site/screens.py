@@ -16,9 +16,9 @@ from examples.coding_agent.workspace import sample_workspace
 from examples.golden_path.__main__ import OWNER, SCOPE, Demo, open_tally
 from rich.console import Console
 
-from tallystick.adapters.serving import COOKIE
 from tallystick.tally import Tally
 from tallystick_server import serve_in_background
+from tallystick_server.guard import COOKIE
 
 DOCS = Path(__file__).parent.parent
 _SIZE = {"width": 1120, "height": 760}

@@ -1,6 +1,6 @@
 """Anthropic on a tally: a compiled context as a Messages request, sent and recorded; tools."""
 
-from tallystick.adapters import conversation_context, tap
+from tallystick.kit import conversation_context, tap
 from tallystick_anthropic.check import check_request
 from tallystick_anthropic.provider import MessagesProvider, parse_message
 from tallystick_anthropic.render import render_messages

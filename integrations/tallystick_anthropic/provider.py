@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from tallystick.adapters import (
+from tallystick.errors import SettingsError, require
+from tallystick.kit import (
     SdkProvider,
     check_count,
     check_flag,
@@ -17,7 +18,6 @@ from tallystick.adapters import (
     split_request,
     tap,
 )
-from tallystick.errors import SettingsError, require
 from tallystick.ports import ModelEvent, ModelResponse, ModelResponseStream
 from tallystick.records import (
     CompiledContext,

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from tallystick.adapters import images_of, native_part, with_builtin_tools
 from tallystick.compiler import outline
 from tallystick.compiler.calls import calls_of, tool_of
 from tallystick.errors import InvalidInput
+from tallystick.kit import images_of, native_part, with_builtin_tools
 from tallystick.records import CompiledContext, ContextItem
 
 _OWN = ("messages", "system", "stream")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tallystick.adapters import PlainMemoryTools
+from tallystick.kit import PlainMemoryTools
 from tallystick.records import ModelAnswer, ModelToolCall, ToolSpec
 from tallystick_anthropic.provider import parse_message
 

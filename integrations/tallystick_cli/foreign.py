@@ -10,18 +10,18 @@ from typing import Annotated, Literal
 from rich.console import Group
 from rich.text import Text
 
-from tallystick.adapters.foreign_memories import (
-    ForeignFormat,
-    Imported,
-    export_lines,
-    import_memories,
-)
 from tallystick.errors import InvalidInput
 from tallystick.records import MOST_RESULTS, Memory
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import progress_bar
 from tallystick_cli.session import open_as_owner, view_in
 from tallystick_cli.views.common import counts, table
+from tallystick_imports import (
+    ForeignFormat,
+    Imported,
+    export_lines,
+    import_memories,
+)
 
 _MOST = 10
 """Owners and reasons that a terminal shows."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dbos import DBOS, Queue, SetWorkflowID
 
 from tallystick import Tally
-from tallystick.adapters import JobRunning, check_count
+from tallystick.kit import JobRunning, check_count
 
 
 class DbosBridge:

@@ -10,7 +10,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from tallystick.adapters import (
+from tallystick.errors import ApprovalRequired, Blocked, TallystickError
+from tallystick.kit import (
     OBSERVER,
     ToolCall,
     framed_hits,
@@ -23,7 +24,6 @@ from tallystick.adapters import (
     record_tool_result,
     recorded_elsewhere,
 )
-from tallystick.errors import ApprovalRequired, Blocked, TallystickError
 from tallystick.operations import error_json
 from tallystick.records import RunRecord
 from tallystick.tally import BoundTally

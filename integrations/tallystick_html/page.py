@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from tallystick.adapters.transcripts import (
+from tallystick.errors import InvalidRecord
+from tallystick.kit.transcripts import (
     Message,
     OtherPart,
     Part,
@@ -23,12 +24,11 @@ from tallystick.adapters.transcripts import (
     request_messages,
     tool_result,
 )
-from tallystick.adapters.words import DECISIONS, REASONS
-from tallystick.errors import InvalidRecord
 from tallystick.recorder.bundle import BundledRun, BundledStep, bundle_in, bundle_link, read_bundle
 from tallystick.records import CompiledContext, Json, StepEntry
 from tallystick.records.html import Html, cut, html_table, tag
 from tallystick_html.representations import duration, moment
+from tallystick_html.words import DECISIONS, REASONS
 
 _MOST_TEXT = 4_000
 """Characters of one text that the page shows; its bundle has the rest."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tallystick.adapters.words import DECISIONS, reason
 from tallystick.recorder import Run, Step
 from tallystick.records import (
     CompiledContext,
@@ -19,6 +18,7 @@ from tallystick.records import (
 from tallystick.records.html import Html, cut, html_table, tag
 from tallystick.records.times import moment_text
 from tallystick.tally import Recalled
+from tallystick_html.words import DECISIONS, reason
 
 _MOST = 200
 """Characters of a text in a table."""

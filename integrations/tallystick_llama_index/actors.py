@@ -10,8 +10,8 @@ from typing import Any
 from llama_index.core.workflow import Context
 from llama_index_instrumentation.dispatcher import active_instrument_tags
 
-from tallystick.adapters import Binder, RemoteBinder
-from tallystick.adapters.binder import IDENTITY_KEYS
+from tallystick.kit import Binder, RemoteBinder
+from tallystick.kit.binder import IDENTITY_KEYS
 from tallystick.records import CallContext
 
 

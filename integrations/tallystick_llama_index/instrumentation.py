@@ -47,7 +47,8 @@ from llama_index_instrumentation.dispatcher import Dispatcher, active_instrument
 from llama_index_instrumentation.span import active_span_id
 from pydantic import PrivateAttr
 
-from tallystick.adapters import (
+from tallystick.errors import RecorderError
+from tallystick.kit import (
     ActorSource,
     Background,
     Binder,
@@ -69,8 +70,7 @@ from tallystick.adapters import (
     refuse_unenforced_model_call,
     rules_requests,
 )
-from tallystick.adapters.binder import id_text
-from tallystick.errors import RecorderError
+from tallystick.kit.binder import id_text
 from tallystick.recorder import Run, status_for
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally

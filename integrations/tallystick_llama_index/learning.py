@@ -10,8 +10,8 @@ from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageR
 from llama_index.core.llms import LLM
 from pydantic import BaseModel
 
-from tallystick.adapters.learning_models import declare
 from tallystick.errors import InvalidInput
+from tallystick.kit.learning_models import declare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 

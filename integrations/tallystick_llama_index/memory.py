@@ -28,13 +28,13 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from tallystick.adapters import ActorSource, Binder, recall_for_turn
-from tallystick.adapters.binder import id_text
-from tallystick.adapters.frames import framed_hits, without_frames
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import BudgetInfeasible, InvalidInput
 from tallystick.explanations import explain_validation
+from tallystick.kit import ActorSource, Binder, recall_for_turn
+from tallystick.kit.binder import id_text
+from tallystick.kit.frames import framed_hits, without_frames
 from tallystick.logs import get_logger
 from tallystick.records import (
     CompileConfig,

@@ -10,7 +10,7 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel
 
-from tallystick.adapters import AnswerFacts, dumped, recordable_parameters, recordable_tools
+from tallystick.kit import AnswerFacts, dumped, recordable_parameters, recordable_tools
 from tallystick.tokens import usage_of
 
 _SETTINGS = (

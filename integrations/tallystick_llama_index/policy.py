@@ -25,7 +25,9 @@ from pydantic import AliasChoices
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from tallystick.adapters import (
+from tallystick.aio import in_thread
+from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
+from tallystick.kit import (
     ActorSource,
     Binder,
     SchemaReader,
@@ -40,8 +42,6 @@ from tallystick.adapters import (
     rules_requests,
     with_optional,
 )
-from tallystick.aio import in_thread
-from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
 from tallystick.records import Approval, CallContext, Scope
 from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
 from tallystick.tally.enforcement import copied_arguments

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 from llama_index.core.base.llms import types
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 
-from tallystick.adapters import ToolCall, arguments_of, changed_items, message_item
 from tallystick.compiler import outline
+from tallystick.kit import ToolCall, arguments_of, changed_items, message_item
 from tallystick.records import CompiledContext, ContextItem, ItemKind, ToolSpec
 
 _CALL: type[Any] | None = getattr(types, "ToolCallBlock", None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from llama_index.core.base.llms.base import BaseLLM
 
-from tallystick.adapters import check_model
+from tallystick.kit import check_model
 from tallystick_llama_index.instrumentation import unrecorded
 from tallystick_llama_index.messages import answer_of, to_messages
 

@@ -21,8 +21,9 @@ from llama_index.core.llms.llm import LLM, ToolSelection
 from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolMetadata, ToolOutput
 from pydantic import PrivateAttr
 
-from tallystick.adapters import check_player
-from tallystick.adapters.tapes import (
+from tallystick.errors import InvalidInput
+from tallystick.kit import check_player
+from tallystick.kit.tapes import (
     check_safe_tools,
     comparable_request,
     messages_after,
@@ -30,7 +31,6 @@ from tallystick.adapters.tapes import (
     recorded_requests,
     tool_call_id_of,
 )
-from tallystick.errors import InvalidInput
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
 from tallystick_llama_index.messages import description_of, request_of

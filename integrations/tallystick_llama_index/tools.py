@@ -8,7 +8,9 @@ from typing import Any
 from llama_index.core.tools import FunctionTool, ToolOutput
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 
-from tallystick.adapters import (
+from tallystick.aio import in_thread
+from tallystick.errors import ActionDenied
+from tallystick.kit import (
     ActorSource,
     Binder,
     TallyElsewhere,
@@ -18,8 +20,6 @@ from tallystick.adapters import (
     run_memory_tool,
     tool_arguments,
 )
-from tallystick.aio import in_thread
-from tallystick.errors import ActionDenied
 from tallystick.operations import MEMORY_TOOLS, MemoryTool, not_approved
 from tallystick.records import Scope, json_bytes, text_digest
 from tallystick.tally import BoundTally, Tally, ToolCheck

@@ -14,8 +14,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
 
-from tallystick.adapters import has_rules
 from tallystick.errors import TallystickError
+from tallystick.kit import has_rules
 from tallystick.operations import error_json, framed_answer, wire_status
 from tallystick.records import JsonObject
 from tallystick.records.escaping import as_field

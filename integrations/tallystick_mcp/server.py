@@ -10,16 +10,16 @@ from mcp_types import CallToolResult, GetPromptResult, InputRequiredResult, Tool
 from mcp_types import Tool as ToolOfList
 from pydantic import ValidationError
 
-from tallystick.adapters import (
+from tallystick.aio import in_thread
+from tallystick.errors import ApprovalRequired, InvalidInput, TallystickError
+from tallystick.explanations import explain_validation
+from tallystick.kit import (
     check_actor,
     check_tally,
     check_word,
     decide_as_person,
     has_rules,
 )
-from tallystick.aio import in_thread
-from tallystick.errors import ApprovalRequired, InvalidInput, TallystickError
-from tallystick.explanations import explain_validation
 from tallystick.operations import NOTICE, Arguments, not_approved
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally, ToolCheck

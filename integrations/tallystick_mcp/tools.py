@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
 
-from tallystick.adapters import (
+from tallystick.errors import Denied, InvalidInput, NotFound, TallystickError
+from tallystick.kit import (
     confirm_token,
     confirmed_version,
     judge_tool_call,
     unconfirmed,
 )
-from tallystick.errors import Denied, InvalidInput, NotFound, TallystickError
 from tallystick.operations import (
     OPERATIONS,
     Arguments,

@@ -16,19 +16,19 @@ from mcp.server.mcpserver import Context
 from mcp.server.transport_security import TransportSecuritySettings
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from tallystick.adapters.connections import (
-    ACCEPTED_AT_ONCE,
-    AdmittedProtocol,
-    Connections,
-    reserve_files,
-)
-from tallystick.adapters.serving import BODY_LIMIT, CALLER, WAITING, Guard, bind_port, bind_socket
-from tallystick.adapters.serving import Caller as GuardedCaller
 from tallystick.errors import InvalidInput, Unauthenticated
 from tallystick.records import Actor, Scope
 from tallystick.tally import Tally
 from tallystick_mcp.callers import Caller, Callers, caller_of
 from tallystick_mcp.server import TallyServer, serve
+from tallystick_server.connections import (
+    ACCEPTED_AT_ONCE,
+    AdmittedProtocol,
+    Connections,
+    reserve_files,
+)
+from tallystick_server.guard import BODY_LIMIT, CALLER, WAITING, Guard, bind_port, bind_socket
+from tallystick_server.guard import Caller as GuardedCaller
 
 PATH = "/mcp"
 """Where MCP is served over HTTP."""

@@ -1,6 +1,6 @@
 """OpenAI on a tally: a compiled context as a Responses request, sent and recorded; tools."""
 
-from tallystick.adapters import TapedProvider, ToolQuestion, conversation_context, tap
+from tallystick.kit import TapedProvider, ToolQuestion, conversation_context, tap
 from tallystick_openai.check import check_request
 from tallystick_openai.provider import ResponsesProvider, parse_response
 from tallystick_openai.render import render_responses

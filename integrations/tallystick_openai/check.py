@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tallystick.adapters import check_pairs
 from tallystick.errors import InvalidContext
+from tallystick.kit import check_pairs
 
 _ROLES = ("user", "assistant", "system", "developer")
 

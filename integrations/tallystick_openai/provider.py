@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from tallystick.adapters import (
+from tallystick.errors import SettingsError, require
+from tallystick.kit import (
     SdkProvider,
     arguments_of,
     check_flag,
@@ -20,7 +21,6 @@ from tallystick.adapters import (
     split_request,
     tap,
 )
-from tallystick.errors import SettingsError, require
 from tallystick.ports import ModelEvent, ModelResponse, ModelResponseStream
 from tallystick.records import (
     CompiledContext,

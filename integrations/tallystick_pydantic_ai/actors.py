@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic_ai import RunContext
 
-from tallystick.adapters import Binder, RemoteBinder
-from tallystick.adapters.binder import id_text
+from tallystick.kit import Binder, RemoteBinder
+from tallystick.kit.binder import id_text
 from tallystick.records import CallContext
 
 

@@ -43,7 +43,10 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import AbstractToolset
 
-from tallystick.adapters import (
+from tallystick.aio import in_thread
+from tallystick.compiler import FRAMED, outline
+from tallystick.errors import InvalidInput
+from tallystick.kit import (
     ActorSource,
     AnswerFacts,
     Binder,
@@ -71,11 +74,8 @@ from tallystick.adapters import (
     refuse_unenforced_model_call,
     rules_requests,
 )
-from tallystick.adapters.binder import id_text
-from tallystick.adapters.frames import without_frames
-from tallystick.aio import in_thread
-from tallystick.compiler import FRAMED, outline
-from tallystick.errors import InvalidInput
+from tallystick.kit.binder import id_text
+from tallystick.kit.frames import without_frames
 from tallystick.operations import NOTICE
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import Hit, Scope, StepKind, StepStatus

@@ -22,7 +22,7 @@ from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
 from pydantic_core import from_json, to_json
 
-from tallystick.adapters import recordable_parameters
+from tallystick.kit import recordable_parameters
 from tallystick.records import Json
 
 _VOLATILE = frozenset(

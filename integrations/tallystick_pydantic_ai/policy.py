@@ -31,7 +31,9 @@ from pydantic_ai.tools import (
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 
 from tallystick import errors
-from tallystick.adapters import (
+from tallystick.aio import in_thread
+from tallystick.errors import ActionDenied, InvalidInput
+from tallystick.kit import (
     ActorSource,
     Binder,
     CallKind,
@@ -46,8 +48,6 @@ from tallystick.adapters import (
     release_enforcement,
     rules_requests,
 )
-from tallystick.aio import in_thread
-from tallystick.errors import ActionDenied, InvalidInput
 from tallystick.records import Scope, json_bytes
 from tallystick.tally import BoundTally, Tally, ToolCheck
 from tallystick_pydantic_ai.actors import call_of_run

@@ -24,8 +24,8 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
-from tallystick.adapters import ToolCall, changed_items, json_value, message_item
 from tallystick.compiler import Outline, outline
+from tallystick.kit import ToolCall, changed_items, json_value, message_item
 from tallystick.records import CompiledContext, ContextItem, ToolSpec
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_ai.models import Model
 
-from tallystick.adapters import check_model
+from tallystick.kit import check_model
 from tallystick_pydantic_ai.messages import answer_of, arguments_of
 
 

@@ -16,9 +16,9 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition, ToolDenied
 
-from tallystick.adapters import check_player
-from tallystick.adapters.tapes import check_safe, messages_after, tool_call_id_of
 from tallystick.errors import RecordedFailure
+from tallystick.kit import check_player
+from tallystick.kit.tapes import check_safe, messages_after, tool_call_id_of
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
 from tallystick_pydantic_ai.capability import TallyRecorder

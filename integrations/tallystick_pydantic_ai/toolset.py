@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
 
-from tallystick.adapters import (
+from tallystick.kit import (
     ActorSource,
     Binder,
     RemoteBinder,

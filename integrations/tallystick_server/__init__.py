@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import require
 
-require("fastapi", extra="server")
-
-from tallystick_server.app import Server, create_app, openapi  # noqa: E402
-from tallystick_server.dashboard import Entrance  # noqa: E402
-from tallystick_server.serving import (  # noqa: E402
-    serve,
-    serve_dashboard,
-    serve_in_background,
-)
-
 if TYPE_CHECKING:
+    from tallystick_server.app import Server, create_app, openapi
     from tallystick_server.client import AsyncRemoteTally, RemoteRun, RemoteStep, RemoteTally
+    from tallystick_server.dashboard import Entrance
+    from tallystick_server.serving import serve, serve_dashboard, serve_in_background
 
 __all__ = [
     "AsyncRemoteTally",
@@ -34,11 +27,18 @@ __all__ = [
     "serve_in_background",
 ]
 
-_OF_CLIENT = ("AsyncRemoteTally", "RemoteRun", "RemoteStep", "RemoteTally")
+_MODULES = {
+    "app": ("Server", "create_app", "openapi"),
+    "client": ("AsyncRemoteTally", "RemoteRun", "RemoteStep", "RemoteTally"),
+    "dashboard": ("Entrance",),
+    "serving": ("serve", "serve_dashboard", "serve_in_background"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    # A server needs no client, nor the HTTP library of it.
-    if name in _OF_CLIENT:
-        return getattr(import_module("tallystick_server.client"), name)
+    # A server needs no client, a client no server, and the guard of both doors neither.
+    for module, names in _MODULES.items():
+        if name in names:
+            require("fastapi", extra="server")
+            return getattr(import_module(f"tallystick_server.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,12 +14,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
-from tallystick.adapters.serving import problem_of
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.explanations import explain_validation
 from tallystick.logs import get_logger
 from tallystick.records import JsonObject, Record
 from tallystick.tally import BoundTally, Recalled
+from tallystick_server.guard import problem_of
 
 T = TypeVar("T")
 _CODES = {

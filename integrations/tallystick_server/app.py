@@ -14,7 +14,6 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from tallystick import __version__
-from tallystick.adapters.serving import Guard
 from tallystick.aio import in_thread
 from tallystick.records import Actor
 from tallystick.tally import Tally
@@ -23,6 +22,7 @@ from tallystick_server.bodies import UnreadRequest, body_limit, read_in_thread
 from tallystick_server.dashboard import Entrance, dashboard_app
 from tallystick_server.dashboard.entrance import PREFIX as DASHBOARD
 from tallystick_server.endpoints import RESULT, add_operations
+from tallystick_server.guard import Guard
 from tallystick_server.items import add_items
 from tallystick_server.open_runs import OpenRuns
 from tallystick_server.recording import add_recording

@@ -17,10 +17,10 @@ from fastapi import Body, Request
 from fastapi.responses import Response
 from pydantic import TypeAdapter, ValidationError, WrapValidator
 
-from tallystick.adapters.serving import BODY_LIMIT
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.explanations import explain_validation
+from tallystick_server.guard import BODY_LIMIT
 from tallystick_server.routes import BULK, PREFIX
 
 BODY = "body"

@@ -11,13 +11,13 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, FailFast, create_model, model_validator
 
-from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS, Arguments, Operation
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.answers import Problem, answer
 from tallystick_server.bodies import BODY
+from tallystick_server.guard import CALLER, Caller
 from tallystick_server.open_runs import RunHeader, within
 from tallystick_server.routes import OF_THE_URL, ROUTES, Method, Route
 

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from tallystick.adapters.item_filters import check_filter, passes
 from tallystick.aio import in_thread
+from tallystick.kit.item_filters import check_filter, passes
 from tallystick.memory import Item, Items, Put
 from tallystick.records import JsonObject, Memory
 from tallystick_server.answers import answer

@@ -9,14 +9,14 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from tallystick.adapters.tool_calls import (
+from tallystick.aio import in_thread
+from tallystick.errors import InvalidInput
+from tallystick.kit.tool_calls import (
     ToolCall,
     record_tool_call,
     record_tool_error,
     record_tool_result,
 )
-from tallystick.aio import in_thread
-from tallystick.errors import InvalidInput
 from tallystick.recorder import Run, Step
 from tallystick.records import (
     CompileConfig,

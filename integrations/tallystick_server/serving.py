@@ -15,20 +15,20 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from tallystick.adapters import has_rules
-from tallystick.adapters.connections import (
+from tallystick.errors import InvalidInput
+from tallystick.kit import has_rules
+from tallystick.records import Actor
+from tallystick.tally import BoundTally, Tally
+from tallystick_hooks.quick import RULES_MARK
+from tallystick_server.app import create_app
+from tallystick_server.connections import (
     ACCEPTED_AT_ONCE,
     AdmittedProtocol,
     Connections,
     reserve_files,
 )
-from tallystick.adapters.serving import WAITING, bind_port, bind_socket
-from tallystick.errors import InvalidInput
-from tallystick.records import Actor
-from tallystick.tally import BoundTally, Tally
-from tallystick_hooks.quick import RULES_MARK
-from tallystick_server.app import create_app
 from tallystick_server.dashboard import Entrance, make_ready_in_background
+from tallystick_server.guard import WAITING, bind_port, bind_socket
 from tallystick_server.routes import PREFIX
 from tallystick_server.streams import STOPPING
 

@@ -16,12 +16,12 @@ from anyio import sleep
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import Response, StreamingResponse
 
-from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations import error_json
 from tallystick_server.answers import plain
 from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
+from tallystick_server.guard import CALLER, Caller
 
 _LOOK_SECONDS = 0.25
 _KEEP_ALIVE_SECONDS = 15

@@ -12,11 +12,10 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from tallystick import __version__
-from tallystick.adapters import has_rules, tool_arguments
-from tallystick.adapters.frames import codes_for_caller
-from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, NotFound
+from tallystick.kit import has_rules, tool_arguments
+from tallystick.kit.frames import codes_for_caller
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Foil, JsonObject, Receipt
 from tallystick.tally import BoundTally, ToolCheck
@@ -31,6 +30,7 @@ from tallystick_server.endpoints import (
     bound_for,
     deaf_to,
 )
+from tallystick_server.guard import CALLER, Caller
 from tallystick_server.open_runs import RunHeader, within
 
 _TRANSCRIPT = "transcript_path"

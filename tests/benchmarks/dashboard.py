@@ -22,11 +22,11 @@ from typing import NamedTuple
 import httpx2
 
 from tallystick import Actor, Tally
-from tallystick.adapters.serving import COOKIE
 from tallystick.records import ContextItem
 from tallystick.tally import BoundTally
 from tallystick_server import serve_in_background
 from tallystick_server.dashboard import make_ready_in_background
+from tallystick_server.guard import COOKIE
 
 BAR = 100.0
 """Milliseconds to the first byte at most."""

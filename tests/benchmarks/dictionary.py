@@ -21,8 +21,8 @@ from tests.benchmarks.languages import SAID
 from tests.fixtures.recordings.make import make
 
 from tallystick import Tally
-from tallystick.storage import tables
-from tallystick.storage.packing import PackedBytes, PackedText
+from tallystick.storage.engine import tables
+from tallystick.storage.engine.packing import PackedBytes, PackedText
 from tallystick.tally.services import services_of
 
 SIZE = 32 * 1024

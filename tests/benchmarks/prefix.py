@@ -37,8 +37,8 @@ from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 
 from tallystick import Actor, ContextItem, Tally
-from tallystick.adapters import AGENT_CONFIG
 from tallystick.compiler import FRAMED
+from tallystick.kit import AGENT_CONFIG
 from tallystick.records import JsonObject, ModelAnswer, ModelToolCall, ToolSpec
 from tallystick.tally import BoundTally
 from tallystick_anthropic import MessagesProvider

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tallystick import Tally
-from tallystick.storage.prepared import Prepared
+from tallystick.storage.engine.prepared import Prepared
 from tallystick.tally.services import services_of
 
 Statements = list[tuple[str, Any]]

@@ -41,9 +41,9 @@ from tests.benchmarks.recall import queries, turns
 from tests.benchmarks.resident import resident
 
 from tallystick import Actor, Tally
-from tallystick.pipeline.derived import Segments
+from tallystick.jobs.derived import Segments
 from tallystick.ranking import indexed_words, to_float16_bytes
-from tallystick.storage import tables
+from tallystick.storage.engine import tables
 from tallystick.tally.services import services_of
 
 SIZES = "10000,100000,300000,1000000,100x10000"

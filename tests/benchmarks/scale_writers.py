@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from tests.postgres_proxy import PostgresProxy
 
 from tallystick import Actor, Tally
-from tallystick.storage import dialects
+from tallystick.storage.engine import dialects
 
 
 class Case(NamedTuple):

@@ -23,7 +23,7 @@ from tallystick.errors import Denied, NotFound, StateConflict
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, Hit, MemoryState, Scope, SpaceMember
 from tallystick.records.framing import CLOSE, OPEN
-from tallystick.storage import parts
+from tallystick.storage.rows import parts
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing.fakes import CountingIds, StepClock
@@ -495,7 +495,7 @@ def _source_grounding(stage: _Stage) -> None:
     for memory_id in (*ids[:5], derived.id):
         memory = apollo.get(memory_id)
         with services_of(stage.tally).store.database.read() as connection:
-            from tallystick.storage import memories, scopes
+            from tallystick.storage.rows import memories, scopes
 
             [scope] = scopes.find(connection, [apollo.scope])
             stored = memories.get(connection, memory_id)

@@ -27,7 +27,7 @@ from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
 from tallystick.records import StepRecord
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick_langchain import TallyCallbackHandler
@@ -370,7 +370,7 @@ def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
         def broken(*args: Any, **kwargs: Any) -> None:
             raise KeyError("content")
 
-        monkeypatch.setattr("tallystick.adapters.call_tree.OpenCall.answer_summary", broken)
+        monkeypatch.setattr("tallystick.kit.call_tree.OpenCall.answer_summary", broken)
         assert (RunnableLambda(str) | _says("fine")).invoke(
             "go", config={"callbacks": [handler]}
         ).content == "fine"

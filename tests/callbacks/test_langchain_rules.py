@@ -27,8 +27,8 @@ from tests.integrations.runtimes.langchain import LangChain, Scripted
 from tests.integrations.runtimes.ruling import ASK, BOT, DENY, PAY, Bank, paying, rule
 
 from tallystick import Tally
-from tallystick.adapters import enforcing
 from tallystick.errors import ActionDenied, Denied, InvalidInput
+from tallystick.kit import enforcing
 from tallystick.records import ArgumentCondition
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware, ToolRules
 

@@ -16,7 +16,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, interrupt
 
 from tallystick import Actor, Tally
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally.services import services_of
 from tallystick_langchain import TallyCallbackHandler
 from tallystick_langgraph import TallySaver

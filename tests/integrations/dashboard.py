@@ -14,9 +14,9 @@ from urllib.parse import urljoin, urlsplit
 import httpx2
 
 from tallystick import Actor, Tally
-from tallystick.adapters.serving import COOKIE
 from tallystick.records import ContextItem, PolicyConditions, PolicyRule
 from tallystick.tally import BoundTally
+from tallystick_server.guard import COOKIE
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'><b>{{ 7*7 }}</b>\u202e\x1b[31m"
 """Text that a careless page would run."""

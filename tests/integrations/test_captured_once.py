@@ -18,9 +18,9 @@ from pydantic_ai.messages import ImageUrl, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tallystick import Tally
-from tallystick.adapters import Speakers
 from tallystick.errors import InvalidInput
-from tallystick.storage import journal
+from tallystick.kit import Speakers
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware

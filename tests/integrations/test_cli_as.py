@@ -15,7 +15,7 @@ from tests.terminals import invoke
 
 from tallystick import Actor, Tally
 from tallystick.records import NewMemory
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally.services import services_of
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 from tallystick_langgraph import TallySaver

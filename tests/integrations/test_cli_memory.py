@@ -14,8 +14,8 @@ from tests.terminals import invoke, run_at_terminal, run_piped
 
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, StateConflict, TallystickError
-from tallystick.pipeline.background import Drained
-from tallystick.pipeline.runner import FailedJob
+from tallystick.jobs.background import Drained
+from tallystick.jobs.runner import FailedJob
 from tallystick.settings import Settings
 
 OWNER = Actor(user="local", projects={"apollo"}, role="operator")

@@ -19,14 +19,14 @@ import pytest
 from tests.terminals import run_piped
 
 from tallystick import Actor, Tally
-from tallystick.adapters import words
-from tallystick.adapters.serving import COOKIE
 from tallystick.errors import StorageError
 from tallystick.records import CompileReason, ContextItem, StepKind
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
+from tallystick_html import words
 from tallystick_server import Entrance, serve_in_background
 from tallystick_server.dashboard import rendering, warming
+from tallystick_server.guard import COOKIE
 
 from .dashboard import HOSTILE, SECRET, WITHHELD, Browser, Page, Played, play, rows_of, spend
 from .served import ADA, BOB, Served, problem, served

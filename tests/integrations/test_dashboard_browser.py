@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import pytest
 from tests.scripted import concluder
 
-from tallystick.adapters.serving import COOKIE
 from tallystick.errors import ApprovalRequired
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
 from tallystick_server.dashboard.application import ROUTES
+from tallystick_server.guard import COOKIE
 
 from .dashboard import Played, play, spend
 from .served import ADA, ASKING, ROOT, Served, served

@@ -12,11 +12,11 @@ import pytest
 from tests.scripted import concluder
 
 from tallystick import Actor
-from tallystick.adapters.foreign_memories import import_memories
 from tallystick.errors import Denied
 from tallystick.records import NewMemory, Scope
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
+from tallystick_imports import import_memories
 
 from .dashboard import HOSTILE, Browser, Page, play, rows_of
 from .served import ADA, BOB, ROOT, Served, served

@@ -272,7 +272,7 @@ def _calls(name: str) -> set[str]:
 
 def test_there_is_one_way_to_a_stored_memory_and_it_asks() -> None:
     assert _calls("Permitted") == {"memory/memory_write.py"}
-    assert _calls("add_version") == {"memory/memory_write.py", "storage/memories.py"}
+    assert _calls("add_version") == {"memory/memory_write.py", "storage/rows/memories.py"}
     assert _calls("update_row") == {"memory/memory_write.py"}
     assert _calls("permit_upkeep") == {
         "graph/reading.py",

@@ -17,12 +17,12 @@ import pytest
 from tests.terminals import run_piped
 
 from tallystick import Actor, Tally
-from tallystick.adapters.foreign_memories import (
+from tallystick.errors import InvalidInput
+from tallystick_imports import (
     ForeignFormat,
     export_lines,
     import_memories,
 )
-from tallystick.errors import InvalidInput
 from tallystick_langgraph import TallySaver, TallyStore, import_checkpoints
 
 OpenTally = Callable[..., Tally]

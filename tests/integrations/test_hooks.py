@@ -182,7 +182,7 @@ def test_what_an_adapter_records_a_hook_leaves_to_it(bound: BoundTally) -> None:
 
 
 def _journal(bound: BoundTally) -> list[Any]:
-    from tallystick.storage import journal
+    from tallystick.storage.rows import journal
     from tallystick.tally.services import services_of
 
     with services_of(bound).store.database.read() as connection:

@@ -22,8 +22,8 @@ from pydantic_ai.models.function import FunctionModel
 from sqlalchemy import Engine, event
 
 from tallystick import Actor, Tally
-from tallystick.adapters import Speakers
-from tallystick.storage import journal
+from tallystick.kit import Speakers
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick_hooks.handling import handle

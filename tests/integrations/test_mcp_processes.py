@@ -24,10 +24,10 @@ from mcp.shared.exceptions import MCPError
 from tests.integrations.mcp_clients import ERAS, Person, payload
 
 from tallystick import Actor
-from tallystick.adapters.serving import bind_socket
 from tallystick.tally import Tally
 from tallystick_mcp import serve
 from tallystick_mcp.transports import http_app
+from tallystick_server.guard import bind_socket
 
 ANN = Actor(user="ann", projects={"apollo"})
 

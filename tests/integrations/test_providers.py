@@ -524,7 +524,7 @@ def test_a_missing_key_an_unknown_model_and_a_missing_sdk_say_what_to_do(
         return None if name == case.name else found(name, package)
 
     found = importlib.util.find_spec
-    monkeypatch.setattr("tallystick.errors.find_spec", find_spec)
+    monkeypatch.setattr("tallystick.errors.base.find_spec", find_spec)
     with pytest.raises(MissingExtra, match=rf"tallystick\[{case.name}\]"):
         bound.call_model(compiled, provider=case.provider(case.model))
 

@@ -10,8 +10,8 @@ import pytest
 from llama_index.core.schema import MetadataMode
 from llama_index_instrumentation.dispatcher import instrument_tags
 
-from tallystick.adapters.frames import without_frames
 from tallystick.errors import ActionDenied, ApprovalRequired, Denied, InvalidInput, NotFound
+from tallystick.kit.frames import without_frames
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import JsonObject, ModelToolCall, PolicyConditions, PolicyRule
 from tallystick.records.framing import CLOSE

@@ -23,16 +23,16 @@ import pytest
 from fastapi import FastAPI
 
 from tallystick import Actor, Tally
-from tallystick.adapters.serving import BODY_LIMIT, COOKIE, bind_port, bind_socket, limited
 from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import verify_bundle
 from tallystick.settings import Settings
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 from tallystick_hooks.command import run as run_hook
 from tallystick_server import RemoteTally, create_app, openapi, serve, serve_in_background
+from tallystick_server.guard import BODY_LIMIT, COOKIE, bind_port, bind_socket, limited
 from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
 from .served import ADA, ASKING, BOB, ROOT, Served, problem, served
@@ -406,7 +406,7 @@ def test_a_body_of_junk_costs_little_and_is_explained_in_short(there: Served) ->
 async def test_a_body_that_drips_is_cut_off_when_its_time_is_over(
     there: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tallystick.adapters.serving._BODY_SECONDS", 0.2)
+    monkeypatch.setattr("tallystick_server.guard._BODY_SECONDS", 0.2)
     received = 0
 
     async def drip() -> dict[str, Any]:

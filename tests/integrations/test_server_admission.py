@@ -15,10 +15,10 @@ import httpx2
 import pytest
 
 from tallystick import Actor, Tally
-from tallystick.adapters.connections import reserve_files
 from tallystick.errors import InvalidInput
 from tallystick.settings import Settings
 from tallystick.testing import HashEmbedder
+from tallystick_server.connections import reserve_files
 
 from .served import ADA, Served, problem, served
 
@@ -176,7 +176,7 @@ def test_a_request_beyond_the_most_is_refused_but_for_health(tmp_path: Path) -> 
 def test_a_connection_without_a_request_ends(
     there: Served, sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tallystick.adapters.connections._HEAD_SECONDS", 0.1)
+    monkeypatch.setattr("tallystick_server.connections._HEAD_SECONDS", 0.1)
     with ExitStack() as held:
         raw = opened(held, there.tcp, sent)
         assert was_closed(raw)

@@ -17,7 +17,6 @@ from tests.scripted import concluder
 
 from tallystick import errors
 from tallystick.access import AccessTokens
-from tallystick.adapters.serving import problem_of
 from tallystick.errors import (
     ApprovalRequired,
     Denied,
@@ -45,6 +44,7 @@ from tallystick.tally import (
 )
 from tallystick_server import RemoteTally, openapi
 from tallystick_server.client.calls import error_of
+from tallystick_server.guard import problem_of
 from tallystick_server.routes import EXCLUDED, PREFIX
 
 from .served import ADA, ASKING, Served, served

@@ -20,7 +20,7 @@ from tests.terminals import invoke
 from tallystick import Actor, Tally
 from tallystick.errors import TallystickError
 from tallystick.operations import OPERATIONS
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally.services import services_of
 from tallystick_server import RemoteTally, serve_in_background
 

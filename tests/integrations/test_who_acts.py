@@ -36,8 +36,8 @@ from pydantic_ai import (
 from pydantic_ai.models.function import FunctionModel
 
 from tallystick import Actor, CallContext, Tally
-from tallystick.adapters import Binder, named_actor
 from tallystick.errors import ApprovalRequired, Denied, InvalidInput
+from tallystick.kit import Binder, named_actor
 from tallystick.records import PolicyConditions, PolicyRule
 from tallystick_langchain import (
     TallyCallbackHandler,

@@ -32,9 +32,10 @@ from tallystick.records import (
     tuple_of,
 )
 from tallystick.records.arguments import IdempotencyKey, Reason
-from tallystick.storage import Connection, Store, access_tokens, journal
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage import Connection, Store
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import access_tokens, journal
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 _SECRET_BYTES = 32
 _PREFIX = "tally_"

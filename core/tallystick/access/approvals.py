@@ -38,11 +38,12 @@ from tallystick.records import (
     json_bytes,
     part_key,
 )
-from tallystick.storage import Connection, Store, journal, scopes
-from tallystick.storage import approvals as rows
-from tallystick.storage.approvals import StoredApproval
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection, Store
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import approvals as rows
+from tallystick.storage.rows import journal, scopes
+from tallystick.storage.rows.approvals import StoredApproval
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 _SECOND_US = 1_000_000
 _DAY = 24 * 3600

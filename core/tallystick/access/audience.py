@@ -10,7 +10,8 @@ from tallystick.access.gate import Gate
 from tallystick.errors import Denied
 from tallystick.policy import ROLES
 from tallystick.records import AccessDecision, AccessKind, Actor, MemorySpace, Scope, SpaceMember
-from tallystick.storage import Connection, spaces
+from tallystick.storage import Connection
+from tallystick.storage.rows import spaces
 
 _EVERYBODY = "everyone:"
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tallystick.records import Actor, PolicyRule
-from tallystick.storage import Connection, Store, journal, settings_rows
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage import Connection, Store
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import journal, settings_rows
 
 _RULES = "policy.call_rules"
 """Setting: the rules that the tally was last opened with."""

@@ -8,8 +8,9 @@ from tallystick.errors import ReadOnlyTally
 from tallystick.policy import PolicyState, decide
 from tallystick.records import Actor, Scope
 from tallystick.records.framing import frame_key
-from tallystick.storage import Store, scopes, spaces
-from tallystick.storage.writes import Writes
+from tallystick.storage import Store
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import scopes, spaces
 
 
 class FrameKeys:

@@ -28,18 +28,10 @@ from tallystick.records import (
     Limited,
     Scope,
 )
-from tallystick.storage import (
-    Connection,
-    Store,
-    access_log,
-    journal,
-    memories,
-    scopes,
-    settings_rows,
-    spaces,
-)
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage import Connection, Store
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import access_log, journal, memories, scopes, settings_rows, spaces
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 _OPERATIONS: Mapping[Limited, AccessKind] = {
     "read": "read",

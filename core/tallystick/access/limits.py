@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from tallystick.aio import on_event_loop
 from tallystick.errors import StorageError
 from tallystick.records import Actor, Limited, canonical_json
-from tallystick.storage import Connection, settings_rows
-from tallystick.storage.database import Database
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.database import Database
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import settings_rows
 
 NETWORK_LIMITS: Mapping[Limited, int] = {
     "read": 6_000,

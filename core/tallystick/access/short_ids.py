@@ -8,7 +8,7 @@ from tallystick.access.gate import Gate
 from tallystick.errors import InvalidInput
 from tallystick.records import Actor, is_storable
 from tallystick.storage import Store
-from tallystick.storage.short_ids import IdKind, ids_matching
+from tallystick.storage.rows.short_ids import IdKind, ids_matching
 
 _LEAST = 6
 _ID_CHARACTERS = frozenset("0123456789abcdef-")

@@ -24,9 +24,10 @@ from tallystick.records import (
     tuple_of,
 )
 from tallystick.records.arguments import Fields, IdempotencyKey, Reason, SpaceScope
-from tallystick.storage import Connection, Store, journal, spaces
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection, Store
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import journal, spaces
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 Members = Annotated[
     Sequence[SpaceMember | Mapping[str, Any]],

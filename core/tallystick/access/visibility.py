@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 
 from tallystick.access.gate import Gate
 from tallystick.records import Actor, Memory, Scope
-from tallystick.storage import Connection, edges, memories
+from tallystick.storage import Connection
+from tallystick.storage.rows import edges, memories
 
 UNREADABLE = ("deleted", "hidden")
 """States in which no path gives the text, until the memory is back."""

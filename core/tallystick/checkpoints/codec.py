@@ -19,7 +19,7 @@ import zstandard
 
 from tallystick.checkpoints.dictionary import DICTIONARY
 from tallystick.errors import CorruptTally, StorageError
-from tallystick.storage.checkpoints import WriteRow
+from tallystick.storage.rows.checkpoints import WriteRow
 
 _PLAIN, _ZSTD, _ENCRYPTED = 0, 1, 0x80
 """First byte of stored bytes."""

@@ -16,10 +16,11 @@ from tallystick.aio import Lane
 from tallystick.checkpoints.codec import Cipher, Codec
 from tallystick.checkpoints.values import Chunk, Value
 from tallystick.records import Actor, Scope
-from tallystick.storage import Connection, Store, checkpoints, journal, scopes, trees
-from tallystick.storage.checkpoints import ThreadRow
-from tallystick.storage.scopes import ScopeRow
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection, Store
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import checkpoints, journal, scopes, trees
+from tallystick.storage.rows.checkpoints import ThreadRow
+from tallystick.storage.rows.scopes import ScopeRow
 
 T = TypeVar("T")
 

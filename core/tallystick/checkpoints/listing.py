@@ -19,8 +19,8 @@ from tallystick.checkpoints.reading import (
     writes_at,
 )
 from tallystick.checkpoints.stored import StoredCheckpoint, Summary
-from tallystick.storage import checkpoints
-from tallystick.storage.checkpoints import StateRow
+from tallystick.storage.rows import checkpoints
+from tallystick.storage.rows.checkpoints import StateRow
 
 _PAGE = 50
 """Checkpoints that one query reads."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tallystick.checkpoints.codec import Codec
-from tallystick.storage.checkpoints import Fingerprint
+from tallystick.storage.rows.checkpoints import Fingerprint
 
 _encode = json.JSONEncoder(sort_keys=True).encode
 

@@ -23,9 +23,10 @@ from tallystick.checkpoints.reading import read_base
 from tallystick.checkpoints.removing import expire
 from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite
 from tallystick.checkpoints.values import Chunk, Value, new_chunks, share_with_base, values_digest
-from tallystick.storage import Connection, checkpoints, trees
-from tallystick.storage.checkpoints import StateRow, ThreadRow, WriteRow
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import checkpoints, trees
+from tallystick.storage.rows.checkpoints import StateRow, ThreadRow, WriteRow
 
 _ANCHOR_INTERVAL = 64
 """Puts after which the journal notes a thread's checksum, if its writer has not changed before."""

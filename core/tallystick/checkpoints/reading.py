@@ -24,8 +24,9 @@ from tallystick.checkpoints.formats import (
 from tallystick.checkpoints.stored import PendingWrite, StoredCheckpoint, Summary
 from tallystick.checkpoints.values import Chunk, Span, Value, decode_chunk, values_digest
 from tallystick.errors import CorruptTally
-from tallystick.storage import Connection, checkpoints, trees
-from tallystick.storage.checkpoints import StateRow, WriteRow
+from tallystick.storage import Connection
+from tallystick.storage.rows import checkpoints, trees
+from tallystick.storage.rows.checkpoints import StateRow, WriteRow
 
 _PAGE = 50
 """Checkpoints of a trail that one query reads."""

@@ -16,10 +16,12 @@ from tallystick.checkpoints.reading import load_values, summary_of
 from tallystick.checkpoints.stored import Summary
 from tallystick.checkpoints.values import Value, all_chunks
 from tallystick.errors import Conflict, StorageError
-from tallystick.storage import Connection, checkpoint_scan, checkpoints, trees
-from tallystick.storage.checkpoint_scan import ThreadName
-from tallystick.storage.checkpoints import ThreadRow
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import checkpoints, trees
+from tallystick.storage.rows.checkpoints import ThreadRow
+from tallystick.storage.text import checkpoint_scan
+from tallystick.storage.text.checkpoint_scan import ThreadName
 
 Needs = Callable[[Summary], Collection[str]]
 """The channels of a checkpoint whose value is rebuilt from the writes of those before it."""

@@ -21,8 +21,8 @@ from tallystick.checkpoints.reading import Trail
 from tallystick.checkpoints.removing import Needs
 from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite, StoredCheckpoint, Summary
 from tallystick.records import AccessKind, Actor, Scope, VerificationProblem, canonical_json
-from tallystick.storage import checkpoints
-from tallystick.storage.checkpoints import CheckpointPlace
+from tallystick.storage.rows import checkpoints
+from tallystick.storage.rows.checkpoints import CheckpointPlace
 
 
 class TaskWrite(NamedTuple):

@@ -20,8 +20,9 @@ from tallystick.checkpoints.reading import (
 )
 from tallystick.errors import CorruptTally, StorageError, TallystickError
 from tallystick.records import VerificationProblem
-from tallystick.storage import Connection, checkpoints, journal
-from tallystick.storage.checkpoints import StateRow, ThreadRow
+from tallystick.storage import Connection
+from tallystick.storage.rows import checkpoints, journal
+from tallystick.storage.rows.checkpoints import StateRow, ThreadRow
 
 _ANCHORING = frozenset(
     {"checkpoint.put", "thread.copy", "thread.prune", "checkpoint.delete", "thread.import"}

@@ -24,7 +24,9 @@ from tallystick.records import (
     Scope,
     is_storable,
 )
-from tallystick.storage import Connection, edges, graph, memories, scopes
+from tallystick.storage import Connection
+from tallystick.storage.index import graph
+from tallystick.storage.rows import edges, memories, scopes
 
 _NEAR = 0.8
 """The cosine of two names from which on one is taken for the other, where none is spelled alike."""

@@ -16,7 +16,9 @@ from typing import NamedTuple
 from tallystick.errors import require
 from tallystick.graph.concepts import Text, concepts_of
 from tallystick.memory import MemoryContext
-from tallystick.storage import Connection, communities, edges, graph, memories
+from tallystick.storage import Connection
+from tallystick.storage.index import communities, graph
+from tallystick.storage.rows import edges, memories
 
 _LEAST = 3
 """Entities of a community at least."""

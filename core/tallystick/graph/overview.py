@@ -19,7 +19,9 @@ from tallystick.memory.explore import memory_views
 from tallystick.ranking import analyze, from_float16_bytes, query_terms
 from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Actor, Explored, ExploredCommunity, Scope
-from tallystick.storage import Connection, communities, memories, scopes
+from tallystick.storage import Connection
+from tallystick.storage.index import communities
+from tallystick.storage.rows import memories, scopes
 
 _NEAR = 0.35
 """The cosine of a question and what a community is about, from which on it is about it."""

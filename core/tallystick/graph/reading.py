@@ -19,8 +19,10 @@ from tallystick.memory.mentions import GRAPH_VERSION, settle
 from tallystick.memory.remember import MOST_ENTITIES
 from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Extraction, Memory, SourceHash, SourceRef, canonical_json
-from tallystick.storage import Connection, ScopeRow, edges, graph, memories, parts
-from tallystick.storage.marks import Mark, keep_marks, lags_of
+from tallystick.storage import Connection, ScopeRow
+from tallystick.storage.index import graph
+from tallystick.storage.index.marks import Mark, keep_marks, lags_of
+from tallystick.storage.rows import edges, memories, parts
 
 _READ = 20_000
 """Characters of a text that are read for names."""

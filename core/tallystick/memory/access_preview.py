@@ -23,7 +23,8 @@ from tallystick.records import (
     ScopePreview,
     SpaceMember,
 )
-from tallystick.storage import Connection, memories, scopes
+from tallystick.storage import Connection
+from tallystick.storage.rows import memories, scopes
 
 _RECALLABLE = "active"
 _RECALLED = ("active", "redacted", "superseded")

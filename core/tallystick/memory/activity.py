@@ -15,7 +15,8 @@ from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.read import preview_of
 from tallystick.records import Activity, Actor, LoggedRead, Scope
-from tallystick.storage import Connection, access_log, journal, memories
+from tallystick.storage import Connection
+from tallystick.storage.rows import access_log, journal, memories
 
 _COUNTED = frozenset({"memory.imported", "memory.reflected"})
 """Events whose details are numbers and the names of formats: nothing that was said."""

@@ -27,9 +27,11 @@ from tallystick.ranking import (
     slices_of,
 )
 from tallystick.ranking.segment import NEVER
-from tallystick.storage import Connection, items, search
-from tallystick.storage.chroma_layout import NAME, state_of
-from tallystick.storage.marks import Mark, marks_of, rows_behind
+from tallystick.storage import Connection
+from tallystick.storage.index import search
+from tallystick.storage.index.chroma_layout import NAME, state_of
+from tallystick.storage.index.marks import Mark, marks_of, rows_behind
+from tallystick.storage.rows import items
 
 if TYPE_CHECKING:
     import numpy as np

@@ -31,9 +31,11 @@ from tallystick.records import (
     require_tags,
     validate_attributes,
 )
-from tallystick.storage import Connection, edges, memories, occurrences, parts, search
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.index import search
+from tallystick.storage.rows import edges, memories, memory_versions, occurrences, parts
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 CHANGEABLE = (
     "content",
@@ -134,7 +136,10 @@ def modify(
             permitted = write.permit(current, "correct")
             if lock_until is not None:
                 memory = memory.model_copy(update={"locked_until": lock_until})
-            if memories.body_of(memory) == memories.body_of(current.memory) and lock_until is None:
+            if (
+                memory_versions.body_of(memory) == memory_versions.body_of(current.memory)
+                and lock_until is None
+            ):
                 return _unchanged(memory, "UPDATE")
             change = apply_modify(write, permitted, memory, vector, sorted(changes), reason)
             return change.model_copy(update={"warnings": admitted.warnings})
@@ -379,7 +384,7 @@ def follow(
         if copied.memory.state == "deleted":
             continue
         again = _as_shared(write.context, copied.memory, origin.memory, memory)
-        if memories.body_of(again) == memories.body_of(copied.memory):
+        if memory_versions.body_of(again) == memory_versions.body_of(copied.memory):
             continue
         key, scope = copied.content_key, copied.scope
         if again.content != copied.memory.content:
@@ -520,7 +525,7 @@ def recovered(tx: Connection, context: MemoryContext, current: memories.Stored, 
         raise StateConflict(
             memory.id, state=memory.state, reason="only a forgotten memory can be recovered"
         )
-    before = memories.before_deletion(tx, current.doc, memory.version)
+    before = memory_versions.before_deletion(tx, current.doc, memory.version)
     if current.content_key.startswith("erased:") or before is None:
         raise StateConflict(memory.id, state="erased", reason="its text was destroyed")
     until = _until(context, current.forgotten_at)

@@ -8,8 +8,8 @@ from typing import Any
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, VersionConflict
 from tallystick.memory.context import MemoryContext
 from tallystick.records import Actor, Change, Changed
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 
 def modify_many(

@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from tallystick.memory.mentions import Write, is_of_graph
 from tallystick.records import JournalEntry, Memory
-from tallystick.storage import Connection, edges, journal, memories, occurrences, proposals
+from tallystick.storage import Connection
+from tallystick.storage.rows import (
+    edges,
+    journal,
+    memories,
+    memory_versions,
+    occurrences,
+    proposals,
+)
 
 ORIGIN_GONE: Final = "origin_gone"
 """The correction under which a conclusion is while all that it rests on is gone, and its reason."""
@@ -54,7 +62,7 @@ def follow_origins(write: Write, origin: memories.Stored, after: Memory) -> None
             update |= {} if keeps else {"state": "hidden"}
             _move(write, conclusion, origin, update, ORIGIN_GONE)
         elif not is_gone and memory.corrected == ORIGIN_GONE and memory.state != "deleted":
-            before = memories.earlier_body(
+            before = memory_versions.earlier_body(
                 write.tx,
                 conclusion.doc,
                 memory.version,

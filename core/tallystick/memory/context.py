@@ -25,9 +25,10 @@ from tallystick.records import (
     is_storable,
 )
 from tallystick.records.framing import frame_key, may_be_recalled, without_recalls
-from tallystick.storage import ChromaIndex, Connection, Store, memories, scopes, sources
-from tallystick.storage.corpus_cache import CorpusCache
-from tallystick.storage.scopes import KnownScopes
+from tallystick.storage import ChromaIndex, Connection, Store
+from tallystick.storage.index.corpus_cache import CorpusCache
+from tallystick.storage.rows import memories, scopes, sources
+from tallystick.storage.rows.scopes import KnownScopes
 
 if TYPE_CHECKING:
     import numpy as np

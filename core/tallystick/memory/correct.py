@@ -39,9 +39,10 @@ from tallystick.records import (
     RecallImpact,
     canonical_json,
 )
-from tallystick.storage import Connection, edges, memories, occurrences
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import edges, memories, memory_versions, occurrences
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 _OPERATION = "correct"
 
@@ -472,7 +473,7 @@ def _restored(
         raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
     if under == ORIGIN_GONE:
         return _accepted(current)
-    before = memories.earlier_body(
+    before = memory_versions.earlier_body(
         connection,
         current.doc,
         memory.version,

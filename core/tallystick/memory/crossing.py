@@ -30,17 +30,10 @@ from tallystick.records import (
     SourceRef,
     canonical_json,
 )
-from tallystick.storage import (
-    Connection,
-    edges,
-    memories,
-    occurrences,
-    parts,
-    scopes,
-    spaces,
-)
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import edges, memories, occurrences, parts, scopes, spaces
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 _NEEDS_SPACE = ("team", "organization", "shared", "public")
 

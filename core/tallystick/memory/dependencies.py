@@ -13,7 +13,8 @@ from tallystick.errors import InvalidScope
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.explore import memory_views
 from tallystick.records import Actor, Explored, ExploredLink, Memory, Scope
-from tallystick.storage import Connection, edges, memories, scopes
+from tallystick.storage import Connection
+from tallystick.storage.rows import edges, memories, scopes
 
 _FAN = 200
 _OVER = ("done", "cancelled")

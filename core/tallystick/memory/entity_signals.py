@@ -12,7 +12,9 @@ from math import log
 from typing import TYPE_CHECKING
 
 from tallystick.ranking.name_forms import name_spans
-from tallystick.storage import Connection, edges, graph
+from tallystick.storage import Connection
+from tallystick.storage.index import graph
+from tallystick.storage.rows import edges
 
 if TYPE_CHECKING:
     import numpy as np

@@ -27,7 +27,8 @@ from tallystick.records import (
     ReasonCode,
     Scope,
 )
-from tallystick.storage import Connection, edges, memories, scopes, spaces
+from tallystick.storage import Connection
+from tallystick.storage.rows import edges, memories, scopes, spaces
 
 _MOST = 120
 """Characters of a text that are shown."""

@@ -17,7 +17,8 @@ from tallystick.records import (
     HistoryEntry,
     JournalEntry,
 )
-from tallystick.storage import Connection, journal, memories
+from tallystick.storage import Connection
+from tallystick.storage.rows import journal, memories, memory_versions
 
 _Event = Literal[
     "ADD",
@@ -85,18 +86,22 @@ def entries(
     """Return events of a memory with the values they changed, as far as this actor, who may read
     there, may see them.
     """
-    versions = {version.version: version for version in memories.versions(connection, stored.doc)}
+    versions = {
+        version.version: version for version in memory_versions.versions_of(connection, stored.doc)
+    }
     memory = stored.memory
     hidden = {field.partition(".")[0] for field in memory.redacted}
     if stored.doc not in visible_docs(
         connection, context.gate, actor, [stored], context.store.clock.now()
     ):
-        hidden = set(memories.BODY_FIELDS) - set(_ALWAYS)
+        hidden = set(memory_versions.BODY_FIELDS) - set(_ALWAYS)
     return [_entry(event, versions, hidden) for event in events if event.event in _EVENTS]
 
 
 def _entry(
-    event: JournalEntry, versions: Mapping[int, memories.VersionBody], hidden: AbstractSet[str]
+    event: JournalEntry,
+    versions: Mapping[int, memory_versions.VersionBody],
+    hidden: AbstractSet[str],
 ) -> HistoryEntry:
     number = int(cast(int, event.details["version"]))
     kind = _EVENTS[event.event]
@@ -137,11 +142,11 @@ def _text(event: JournalEntry, name: str) -> str | None:
 
 
 def _difference(
-    before: memories.VersionBody | None, after: memories.VersionBody | None
+    before: memory_versions.VersionBody | None, after: memory_versions.VersionBody | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     new = dict(after.body) if after is not None and after.body is not None else {}
     if before is None:
         return {}, {name: value for name, value in new.items() if value not in (None, [], {})}
     old = dict(before.body) if before.body is not None else {}
-    changed = [name for name in memories.BODY_FIELDS if old.get(name) != new.get(name)]
+    changed = [name for name in memory_versions.BODY_FIELDS if old.get(name) != new.get(name)]
     return {name: old.get(name) for name in changed}, {name: new.get(name) for name in changed}

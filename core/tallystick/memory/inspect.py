@@ -29,7 +29,8 @@ from tallystick.records import (
     Scope,
     SourceInspection,
 )
-from tallystick.storage import Connection, edges, journal, memories
+from tallystick.storage import Connection
+from tallystick.storage.rows import edges, journal, memories
 
 _MOST = 280
 """Characters of a preview."""

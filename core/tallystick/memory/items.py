@@ -25,9 +25,11 @@ from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one, prepare
 from tallystick.ranking import cosines, slices_of
 from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
-from tallystick.storage import Connection, ScopeRow, items, memories, scopes, search
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection, ScopeRow
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.index import search
+from tallystick.storage.rows import items, memories, memory_versions, scopes
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 _PAGE = 500
 """Most items whose values are looked at together."""
@@ -159,7 +161,7 @@ def _put(write: MemoryWrite, scope: ScopeRow, put: Put, item: PreparedMemory | N
         memory = current.memory.model_copy(
             update={"content": new.content, "attributes": new.attributes}
         )
-        if memories.body_of(memory) != memories.body_of(current.memory):
+        if memory_versions.body_of(memory) != memory_versions.body_of(current.memory):
             permitted = _permit_put(write, current)
             apply_modify(write, permitted, memory, item.vector, ["content"], "put in the store")
             current = memories.get_docs(tx, [doc])[doc]

@@ -16,9 +16,11 @@ from tallystick.memory.protection import is_locked, is_pinned_for
 from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, ForgetMatch, Forgetting, Forgotten, Json, Scope, SourceType
-from tallystick.storage import Connection, memories, scopes, search
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.index import search
+from tallystick.storage.rows import memories, scopes
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 _PURPOSE = "forget_matching"
 

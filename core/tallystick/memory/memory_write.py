@@ -22,18 +22,10 @@ from tallystick.memory.mentions import follow_change, is_of_graph, queue_reading
 from tallystick.memory.protection import require_unprotected
 from tallystick.ranking import code_percent, indexed_words, slices
 from tallystick.records import AccessKind, Actor, EdgeKind, Memory, Scope, SourceRef
-from tallystick.storage import (
-    Connection,
-    ScopeRow,
-    edges,
-    jobs,
-    journal,
-    memories,
-    parts,
-    scopes,
-    search,
-)
-from tallystick.storage.writes import require
+from tallystick.storage import Connection, ScopeRow
+from tallystick.storage.engine.writes import require
+from tallystick.storage.index import search
+from tallystick.storage.rows import edges, jobs, journal, memories, memory_versions, parts, scopes
 
 
 @dataclass(frozen=True)
@@ -174,7 +166,7 @@ class MemoryWrite:
                 "updated_by": self.actor.user,
             }
         )
-        committed = memories.add_version(self.tx, current.doc, memory, at=self.now)
+        committed = memory_versions.add_version(self.tx, current.doc, memory, at=self.now)
         forgotten = current.forgotten_at if before.state == "deleted" else self.now
         memories.update_row(
             self.tx,

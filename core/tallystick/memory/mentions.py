@@ -12,9 +12,12 @@ from typing import Any, Protocol
 
 from tallystick.memory.context import MemoryContext
 from tallystick.records import Actor, EdgeKind, Memory, Scope
-from tallystick.storage import Connection, communities, edges, erasing, graph, jobs, memories
+from tallystick.storage import Connection
+from tallystick.storage.index import communities, graph
+from tallystick.storage.rows import edges, jobs, memories, memory_versions
+from tallystick.storage.text import erasing
 
-GRAPH_VERSION = communities.GRAPH_VERSION
+GRAPH_VERSION = memories.GRAPH_VERSION
 """The `transform_version` of what the graph made; nothing else has it."""
 _GONE = "no memory mentions it any more"
 _UNSAID = "what it was made from changed"
@@ -163,7 +166,7 @@ def settle(write: Write, docs: Iterable[int]) -> int:
             _withdraw_copies(write, current)
             changed += 1
         elif memory.state == "deleted" and memory.corrected != "delete" and doc in living:
-            before = memories.before_deletion(tx, doc, memory.version)
+            before = memory_versions.before_deletion(tx, doc, memory.version)
             if before is None:
                 continue  # its text was destroyed; the next reading makes another one
             again = memory.model_copy(update={"state": before["state"]})

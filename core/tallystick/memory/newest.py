@@ -12,7 +12,8 @@ from tallystick.memory.recall import Recalled, require_answerable
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope
-from tallystick.storage import Connection, memories, scopes
+from tallystick.storage import Connection
+from tallystick.storage.rows import memories, scopes
 
 _PAGE = 100
 """Memories that are read at once, at least: some of them may be left out."""

@@ -30,7 +30,7 @@ from tallystick.records import Actor, ContextPack, Holds, Memory, PackItem, Scop
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, framed
 from tallystick.records.times import moment_text
-from tallystick.storage import memories, scopes
+from tallystick.storage.rows import memories, scopes
 
 _LONGEST, _SHORTEST = 1_200, 40
 """Characters of one item; a longer one is cut and says so, and is left out rather than cut shorter.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from tallystick.errors import StateConflict
 from tallystick.records import AccessKind, Actor, Memory
-from tallystick.storage import Connection, edges, memories
+from tallystick.storage import Connection
+from tallystick.storage.rows import edges, memories
 
 
 def require_unprotected(

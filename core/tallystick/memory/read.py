@@ -11,7 +11,9 @@ from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.passages import memory_for_model
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, Memory, MemoryState, Scope
-from tallystick.storage import Connection, items, memories, scopes, search
+from tallystick.storage import Connection
+from tallystick.storage.index import search
+from tallystick.storage.rows import items, memories, scopes
 
 _WORDS: dict[str, Any] = {
     "content": "",

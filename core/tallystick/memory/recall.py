@@ -42,10 +42,12 @@ from tallystick.ranking import (
 from tallystick.ranking.segment import NEVER
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
 from tallystick.records.html import html_of
-from tallystick.storage import Connection, memories, scopes, search
-from tallystick.storage.chroma_layout import NAME, state_of
-from tallystick.storage.marks import marks_of
-from tallystick.storage.segments import SegmentDamaged, SegmentGone, reading
+from tallystick.storage import Connection
+from tallystick.storage.index import search
+from tallystick.storage.index.chroma_layout import NAME, state_of
+from tallystick.storage.index.marks import marks_of
+from tallystick.storage.index.segments import SegmentDamaged, SegmentGone, reading
+from tallystick.storage.rows import memories, scopes
 
 if TYPE_CHECKING:
     import numpy as np

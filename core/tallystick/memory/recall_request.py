@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tallystick.ranking import RecallWeights
 from tallystick.records import Hit, MemoryState
-from tallystick.storage import memories
+from tallystick.storage.rows import memories
 
 
 @dataclass(frozen=True)

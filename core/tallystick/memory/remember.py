@@ -40,19 +40,11 @@ from tallystick.records import (
 )
 from tallystick.records.framing import NOTICE, OPEN, without_recalls
 from tallystick.records.memory import KINDS
-from tallystick.storage import (
-    Connection,
-    ScopeRow,
-    edges,
-    journal,
-    memories,
-    occurrences,
-    parts,
-    scopes,
-)
-from tallystick.storage.batches import Read
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection, ScopeRow
+from tallystick.storage.engine.batches import Read
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import edges, journal, memories, occurrences, parts, scopes
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 _OPERATION = "remember"
 MOST_ENTITIES = 40

@@ -20,7 +20,8 @@ from tallystick.records import (
     SourceInspection,
     SourceState,
 )
-from tallystick.storage import Connection, memories, parts, sources
+from tallystick.storage import Connection
+from tallystick.storage.rows import memories, parts, sources
 
 _MOST = 280
 """Characters of a preview."""

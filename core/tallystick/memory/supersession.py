@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from tallystick.access import is_recallable, replacements
 from tallystick.ranking import Ranked
 from tallystick.records import Holds, Memory, Scope
-from tallystick.storage import Connection, edges, memories
+from tallystick.storage import Connection
+from tallystick.storage.rows import edges, memories
 
 HISTORY = 0.5
 """Factor on the score of a memory that is no longer valid."""

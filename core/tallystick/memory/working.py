@@ -28,9 +28,10 @@ from tallystick.records import (
     is_storable,
     seconds,
 )
-from tallystick.storage import Connection, journal, scopes, working
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import journal, scopes, working
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 SLOTS = ("task", "plan", "questions", "facts", "outputs", "artifacts")
 """The names with a meaning, in the order in which an agent reads them."""

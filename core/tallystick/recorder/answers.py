@@ -20,7 +20,8 @@ from tallystick.records import (
     StepDiff,
     StepEntry,
 )
-from tallystick.storage import Connection, recordings
+from tallystick.storage import Connection
+from tallystick.storage.rows import recordings
 
 _AROUND = 60
 """Characters quoted on either side of the words."""

@@ -41,8 +41,8 @@ from tallystick.records import (
     commitment,
     strict_json,
 )
-from tallystick.storage import journal
-from tallystick.storage.journal import run_stream
+from tallystick.storage.rows import journal
+from tallystick.storage.rows.journal import run_stream
 
 R = TypeVar("R", bound=Record)
 

@@ -9,8 +9,9 @@ from typing import Any
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.write_queue import Batch
 from tallystick.records import Actor, RunRecord, StepStatus
-from tallystick.storage import ScopeRow, journal, recordings
-from tallystick.storage.journal import run_stream
+from tallystick.storage import ScopeRow
+from tallystick.storage.rows import journal, recordings
+from tallystick.storage.rows.journal import run_stream
 
 
 class RunChain:

@@ -16,7 +16,7 @@ from tallystick.recorder.text_memo import clear_text_memos
 from tallystick.recorder.write_queue import WriteQueue
 from tallystick.records import Retention
 from tallystick.storage import Store
-from tallystick.storage.writes import RUNS
+from tallystick.storage.engine.writes import RUNS
 from tallystick.tokens.prices import PriceTable
 
 _MAX_BACKLOG_BYTES = 64 * 1024 * 1024

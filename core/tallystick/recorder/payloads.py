@@ -30,7 +30,7 @@ from tallystick.records import (
     json_bytes,
     read_json,
 )
-from tallystick.storage.journal import Salts
+from tallystick.storage.rows.journal import Salts
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""

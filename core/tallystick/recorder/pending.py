@@ -34,7 +34,7 @@ from tallystick.recorder.payloads import Captured, PreparedPayload
 from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipt_of, without_texts
 from tallystick.recorder.write_queue import Batch
 from tallystick.records import Receipt, StepKind, StepRecord, StepStatus
-from tallystick.storage import journal, recordings
+from tallystick.storage.rows import journal, recordings
 
 _FULL = "QueueFull"
 """Reason of a gap: more payloads waited than may."""

@@ -2,8 +2,9 @@
 
 The body is the `details` of a journal entry `receipt` in the run's stream. The name of the step and
 the summaries of its entries are not in it: the entry commits to the rows in which they are.
-`storage.journal.chain_entry` makes its digest: over the stream, the position, the digest before it,
-and the entry as canonical JSON. A receipt is that entry read back, so that no second digest exists.
+`storage.rows.journal.chain_entry` makes its digest: over the stream, the position, the digest
+before it, and the entry as canonical JSON. A receipt is that entry read back, so that no second
+digest exists.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tallystick.records import JournalEntry, Receipt, Retention
-from tallystick.storage import Connection, journal, recordings
-from tallystick.storage.journal import run_stream
+from tallystick.storage import Connection
+from tallystick.storage.rows import journal, recordings
+from tallystick.storage.rows.journal import run_stream
 
 NOT_COUNTED = "not counted"
 """Token method of a step whose tokens nobody counted; such a receipt omits the field."""

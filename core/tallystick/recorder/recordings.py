@@ -69,10 +69,11 @@ from tallystick.records import (
     require_length,
     tuple_of,
 )
-from tallystick.storage import Connection, journal, parts, recordings, scopes, sources
-from tallystick.storage.journal import run_stream
-from tallystick.storage.payloads import Payloads
-from tallystick.storage.short_ids import IdKind
+from tallystick.storage import Connection
+from tallystick.storage.rows import journal, parts, recordings, scopes, sources
+from tallystick.storage.rows.journal import run_stream
+from tallystick.storage.rows.payloads import Payloads
+from tallystick.storage.rows.short_ids import IdKind
 
 ErrorTypes = Annotated[Sequence[type[Exception]], tuple_of(type[Exception])]
 RunOrStepId = Annotated[str, IdOf("run", "step")]

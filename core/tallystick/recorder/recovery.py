@@ -15,10 +15,11 @@ from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_in, without_texts
 from tallystick.recorder.verify import gaps_in
 from tallystick.records import Actor, ReceiptEntry, RunRecord
-from tallystick.storage import Connection, journal, recordings
-from tallystick.storage.journal import run_stream
-from tallystick.storage.losses import Losses
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.losses import Losses
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import journal, recordings
+from tallystick.storage.rows.journal import run_stream
 
 _REASON = "the process that recorded it ended"
 _LOST = "lost at closing"

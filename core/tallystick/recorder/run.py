@@ -50,7 +50,7 @@ from tallystick.records import (
     require_json_size,
 )
 from tallystick.records.html import html_of
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 
 active_run: ContextVar[Run | None] = ContextVar("tallystick_run", default=None)
 """The run whose `with` block this code is in."""

@@ -23,11 +23,12 @@ from tallystick.records import (
     VerificationProblem,
     commitment,
 )
-from tallystick.storage import Connection, journal, recordings
-from tallystick.storage.journal import run_stream
-from tallystick.storage.packing import damage_read
-from tallystick.storage.payloads import Payloads
-from tallystick.storage.recordings import EntryRow
+from tallystick.storage import Connection
+from tallystick.storage.engine.packing import damage_read
+from tallystick.storage.rows import journal, recordings
+from tallystick.storage.rows.journal import run_stream
+from tallystick.storage.rows.payloads import Payloads
+from tallystick.storage.rows.recordings import EntryRow
 
 PURGED = "run.purge"
 """Entry with which the chain of a run begins whose recording was past its window and went."""

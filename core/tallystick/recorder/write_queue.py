@@ -5,8 +5,8 @@ A batch that fails is taken apart: each item is written again by itself, and a s
 written gets a receipt that says how much is missing. A batch that finds no database, because other
 processes keep it busy, is tried again.
 
-The queue relies on these properties of `storage.database.Database`, which explains how a commit may
-be delayed:
+The queue relies on these properties of `storage.engine.database.Database`, which explains how a
+commit may be delayed:
 
 - `submit` runs units in the order of submission, on the writer's thread, each in a savepoint of one
   transaction. Its future is done only after the commit, or with the error that undid the unit.
@@ -29,20 +29,11 @@ from tallystick.errors import BusyTally, ClosedTally
 from tallystick.logs import get_logger
 from tallystick.recorder.payloads import PreparedPayload
 from tallystick.records import RunRecord, Scope, part_key
-from tallystick.storage import (
-    Bases,
-    Connection,
-    ScopeRow,
-    Store,
-    journal,
-    parts,
-    payloads,
-    recordings,
-    scopes,
-)
-from tallystick.storage.database_errors import answerable, was_cut_off
-from tallystick.storage.group_commit import is_undone, savepoint
-from tallystick.storage.writes import RUNS
+from tallystick.storage import Bases, Connection, ScopeRow, Store
+from tallystick.storage.engine.database_errors import answerable, was_cut_off
+from tallystick.storage.engine.group_commit import is_undone, savepoint
+from tallystick.storage.engine.writes import RUNS
+from tallystick.storage.rows import journal, parts, payloads, recordings, scopes
 
 _RETRY_SECONDS = 0.5
 """Delay after which a write that the database refused is tried again."""

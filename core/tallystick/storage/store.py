@@ -11,12 +11,13 @@ from tallystick.errors import InvalidInput, ReadOnlyTally, StorageError, Unwrita
 from tallystick.logs import get_logger
 from tallystick.ports import BlobStore, Clock, Ids
 from tallystick.records import Actor
-from tallystick.storage import journal, migrate
-from tallystick.storage.database import Database
-from tallystick.storage.database_errors import was_not_opened
-from tallystick.storage.liveness import Liveness
-from tallystick.storage.location import Location
-from tallystick.storage.read_only import file_unwritable, unwritable_reason
+from tallystick.storage.engine import migrate
+from tallystick.storage.engine.database import Database
+from tallystick.storage.engine.database_errors import was_not_opened
+from tallystick.storage.engine.liveness import Liveness
+from tallystick.storage.engine.location import Location
+from tallystick.storage.engine.read_only import file_unwritable, unwritable_reason
+from tallystick.storage.rows import journal
 
 Migrating = Callable[[Database], object]
 """Brings a database to the schema of this release."""

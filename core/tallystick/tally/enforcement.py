@@ -29,8 +29,8 @@ from tallystick.records import (
     ToolSpec,
     json_bytes,
 )
-from tallystick.storage import journal
-from tallystick.storage.journal import run_stream
+from tallystick.storage.rows import journal
+from tallystick.storage.rows.journal import run_stream
 from tallystick.tally.call_rules import CallFacts, CallRules, Judged
 from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tally.services import Services

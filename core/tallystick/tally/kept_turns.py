@@ -10,8 +10,8 @@ from tallystick.records import (
     Remembered,
     SourceRef,
 )
-from tallystick.storage import journal
-from tallystick.storage.writes import Writes
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import journal
 from tallystick.tally.captured_turns import Captured, TurnsOfRun
 from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.session_turns import newest_exchange, scopes_of_session

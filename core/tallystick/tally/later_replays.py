@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from tallystick.errors import InvalidInput
-from tallystick.pipeline import Ended, Work
+from tallystick.jobs import Ended, Work
 from tallystick.records import Actor, Job, JsonObject, ReplayRecipe, Scope
-from tallystick.storage import Connection, jobs, scopes
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import job_list, jobs, scopes
 from tallystick.tally.services import Services
 
 REPLAY = "replay"
@@ -61,7 +62,7 @@ def enqueue_replay(
             job_id=store.ids.new(),
             at=store.clock.now(),
         )
-        job = jobs.find(tx, job_id)
+        job = job_list.find(tx, job_id)
         assert job is not None
         return job
 

@@ -8,21 +8,22 @@ from importlib.metadata import entry_points
 from typing import TypeVar, cast
 
 from tallystick.errors import SettingsError
-from tallystick.memory import MemoryContext
-from tallystick.pipeline import (
+from tallystick.jobs import (
     LearningContext,
     ModelDecider,
     ModelExtractor,
     ModelSummarizer,
     Outbound,
 )
+from tallystick.memory import MemoryContext
 from tallystick.ports import Decider, Extractor, StructuredModel, Summarizer, TokenCounter
 from tallystick.recorder import RecorderContext
 from tallystick.recorder.sealing import require_seal
 from tallystick.records import Actor, ProviderDeclaration
 from tallystick.settings import Settings
-from tallystick.storage import Store, journal
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage import Store
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import journal
 from tallystick.tokens.prices import PriceTable, cost_of
 
 ExtractorLike = Extractor | StructuredModel

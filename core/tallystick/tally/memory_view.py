@@ -75,7 +75,7 @@ from tallystick.records.arguments import (
     Until,
 )
 from tallystick.records.wire import PROCESS_ONLY
-from tallystick.storage.short_ids import IdKind
+from tallystick.storage.rows.short_ids import IdKind
 from tallystick.tally.observed_calls import ObservedCall, actor_in_history, is_open, observe
 from tallystick.tally.services import Services
 

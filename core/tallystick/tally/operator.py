@@ -44,9 +44,9 @@ from tallystick.records.arguments import (
     Reason,
 )
 from tallystick.records.wire import PROCESS_ONLY, Wire
-from tallystick.storage.short_ids import IdKind
-from tallystick.storage.users import User
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows.short_ids import IdKind
+from tallystick.storage.text.users import User
 from tallystick.tally.services import Services
 from tallystick.upkeep import (
     backup,

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tallystick.pipeline.reflection import Material, ReflectionRequest, reflect
-from tallystick.pipeline.reflection_jobs import enqueue_reflection
-from tallystick.pipeline.reviews import decide, listed, review_of
+from tallystick.jobs.reflection import Material, ReflectionRequest, reflect
+from tallystick.jobs.reflection_jobs import enqueue_reflection
+from tallystick.jobs.reviews import decide, listed, review_of
 from tallystick.records import (
     JsonObject,
     Limit,

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,15 +25,15 @@ from tallystick.errors import (
     StorageError,
     TallystickError,
 )
-from tallystick.logs import get_logger
-from tallystick.memory import MemoryContext
-from tallystick.pipeline import (
+from tallystick.jobs import (
     Background,
     Chore,
     LearningHandler,
     ReflectionHandler,
     SummaryHandler,
 )
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryContext
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.tool_classes import ToolClassSource
@@ -41,12 +42,13 @@ from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
 from tallystick.records import Actor, CallContext, Job, PolicyRule, Remembered
 from tallystick.settings import Settings
-from tallystick.storage import ChromaIndex, Location, Store, jobs, objects, settings_rows
-from tallystick.storage.chroma_layout import state_of
-from tallystick.storage.corpus_cache import CorpusCache
-from tallystick.storage.forks import abandon
-from tallystick.storage.segment_files import SegmentFiles
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage import ChromaIndex, Location, Store
+from tallystick.storage.engine.forks import abandon
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.index.chroma_layout import state_of
+from tallystick.storage.index.corpus_cache import CorpusCache
+from tallystick.storage.index.segment_files import SegmentFiles
+from tallystick.storage.rows import job_list, jobs, objects, settings_rows
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
@@ -91,6 +93,35 @@ def services_of(tally: _Wired) -> Services:
     return tally._services
 
 
+@dataclass(frozen=True)
+class Callers:
+    """Who acts where a call names nobody, and how one is read from a call."""
+
+    owner: Actor | None
+    actor_from: Callable[[CallContext], Actor | None] | None
+    owner_fallback: bool
+
+
+@dataclass(frozen=True)
+class Guards:
+    """What calls and texts are held against."""
+
+    rules: tuple[PolicyRule, ...]
+    tool_classes: Mapping[str, ToolClassSource]
+    secret_finders: Sequence[Finder]
+
+
+@dataclass(frozen=True)
+class Models:
+    """What embeds, ranks anew, extracts, decides and summarizes; None for the default or none."""
+
+    embedder: Any
+    reranker: Reranker | None
+    extractors: ExtractorLike | Sequence[ExtractorLike] | None
+    deciders: DeciderLike | Sequence[DeciderLike] | None
+    summarizer: SummarizerLike | None
+
+
 class Services:
     """The dependencies of an opened tally. Thread-safe."""
 
@@ -99,24 +130,17 @@ class Services:
         store: Store,
         settings: Settings,
         *,
-        owner: Actor | None,
-        embedder: Any,
-        rules: Sequence[PolicyRule],
-        background: bool,
+        callers: Callers,
+        guards: Guards,
+        models: Models,
         weights: RecallWeights | None,
-        reranker: Reranker | None,
-        extractors: ExtractorLike | Sequence[ExtractorLike] | None,
-        deciders: DeciderLike | Sequence[DeciderLike] | None,
-        summarizer: SummarizerLike | None,
-        secret_finders: Iterable[Finder],
-        actor_from: Callable[[CallContext], Actor | None] | None,
-        owner_fallback: bool,
-        tool_classes: Mapping[str, ToolClassSource],
+        background: bool,
     ) -> None:
         """Wire the rooms on an open store, recover what a dead process left and start the worker.
 
         `background=False` starts no thread: follow-up work is done by `Tally.drain`.
         """
+        owner, embedder = callers.owner, models.embedder
         self.store = store
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
@@ -127,14 +151,14 @@ class Services:
         self.zone = settings.zone
         """The time zone of moments that are given without an offset."""
         self.owner = owner
-        self.actor_from = actor_from
-        self.owner_fallback = owner_fallback
-        self.rules = tuple(rules)
-        finders = _finders(settings, secret_finders)
+        self.actor_from = callers.actor_from
+        self.owner_fallback = callers.owner_fallback
+        self.rules = guards.rules
+        finders = _finders(settings, guards.secret_finders)
         remote_redactor = Redactor(pii=True, terms=settings.redact_terms, finders=finders)
         self.call_rules = CallRules(
             self.rules,
-            tool_classes,
+            guards.tool_classes,
             store=store,
             environment=settings.environment,
             redactor=remote_redactor,
@@ -159,7 +183,7 @@ class Services:
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             weights=weights or settings.recall_weights,
-            reranker=reranker,
+            reranker=models.reranker,
             rerank_deadline_ms=settings.rerank_deadline_ms,
             corpora=CorpusCache(
                 most_bytes=settings.recall_cache_mb * 1024 * 1024,
@@ -174,7 +198,7 @@ class Services:
             forget_batch=settings.forget_batch,
             forget_preview_only=settings.forget_preview_only,
             graph=settings.graph,
-            summarizes=summarizer is not None,
+            summarizes=models.summarizer is not None,
             alias_threshold=settings.graph_alias_threshold,
             redactor=redactor,
             remote_redactor=remote_redactor,
@@ -204,9 +228,9 @@ class Services:
             self.memory,
             settings,
             self.recorder,
-            extractors=extractors,
-            deciders=deciders,
-            summarizer=summarizer,
+            extractors=models.extractors,
+            deciders=models.deciders,
+            summarizer=models.summarizer,
             prices=self.prices,
             counter=self.counter,
         )
@@ -309,7 +333,7 @@ class Services:
                 for job_id in waiting:
                     self.background.run_one(job_id, jobs.EXTRACT)
             except TallystickError as error:
-                get_logger("pipeline").warning("learning.later", error=type(error).__name__)
+                get_logger("jobs").warning("learning.later", error=type(error).__name__)
 
         thread = threading.Thread(target=work, name="tallystick-learning", daemon=True)
         self._learners.add(thread)
@@ -317,7 +341,7 @@ class Services:
         thread.join(timeout_ms / 1_000)
         self.background.wake()
         with self.store.database.read() as connection:
-            found = {job_id: jobs.find(connection, job_id) for job_id in waiting}
+            found = {job_id: job_list.find(connection, job_id) for job_id in waiting}
         return [_as_far_as(result, found.get(result.job_id or "")) for result in results]
 
     def _join_learners(self) -> None:

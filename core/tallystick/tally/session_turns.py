@@ -16,7 +16,7 @@ from tallystick.memory.context import MemoryContext
 from tallystick.memory.read import list_memories
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, Memory, Remembered, RunRecord, Scope
-from tallystick.storage import recordings
+from tallystick.storage.rows import recordings
 from tallystick.tally.captured_turns import Captured
 
 OBSERVER = "observer"

@@ -21,7 +21,7 @@ from tallystick.records.arguments import (
     SpaceScope,
 )
 from tallystick.records.wire import Wire
-from tallystick.storage.short_ids import IdKind
+from tallystick.storage.rows.short_ids import IdKind
 from tallystick.tally.memory_view import MemoryView
 
 

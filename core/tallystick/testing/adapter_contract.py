@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tallystick.adapters.frames import without_frames
 from tallystick.errors import (
     Conflict,
     Denied,
 )
+from tallystick.kit.frames import without_frames
 from tallystick.records import Actor, MemoryState
 from tallystick.records.framing import CLOSE, NOTICE, OPEN
 from tallystick.tally import BoundTally, Tally

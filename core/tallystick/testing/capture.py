@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from tallystick.adapters.transcripts import (
+from tallystick.kit.transcripts import (
     OtherPart,
     TextPart,
     ToolCallPart,
@@ -19,8 +19,8 @@ from tallystick.adapters.transcripts import (
     request_messages,
 )
 from tallystick.records import Actor, Json
-from tallystick.storage import journal
-from tallystick.storage.journal import run_stream
+from tallystick.storage.rows import journal
+from tallystick.storage.rows.journal import run_stream
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 

@@ -23,7 +23,7 @@ from tallystick.errors import (
     VersionConflict,
 )
 from tallystick.records import Actor, ContextItem, Foil
-from tallystick.storage.writes import RUNS
+from tallystick.storage.engine.writes import RUNS
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing.comparison import effects

@@ -31,22 +31,20 @@ from tallystick.memory import MemoryContext
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup
 from tallystick.records.times import moment_text
-from tallystick.storage import (
-    Connection,
-    Location,
-    Store,
-    archives,
-    chroma_layout,
-    journal,
-    migrate,
-    restoring,
-    settings_rows,
+from tallystick.storage import Connection, Location, Store
+from tallystick.storage.engine import migrate
+from tallystick.storage.engine.database import Database
+from tallystick.storage.engine.private_files import (
+    is_new_or_empty,
+    make_private_folder,
+    whole_folder,
 )
-from tallystick.storage.archives import DATABASE, Archive, Progress, silent
-from tallystick.storage.database import Database
-from tallystick.storage.private_files import is_new_or_empty, make_private_folder, whole_folder
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.index import chroma_layout
+from tallystick.storage.move import archives, restoring
+from tallystick.storage.move.archives import DATABASE, Archive, Progress, silent
+from tallystick.storage.rows import journal, settings_rows
 from tallystick.storage.store import Migrating, note_migration
-from tallystick.storage.writes import TALLY, Writes
 from tallystick.upkeep.doctor import whole
 from tallystick.upkeep.retention import require_operator
 

@@ -9,9 +9,11 @@ from typing import Any
 from tallystick.checkpoints.removing import threads_containing
 from tallystick.memory.fields import INDEX, item_value
 from tallystick.records import Scope
-from tallystick.storage import Connection, byte_search, scopes
-from tallystick.storage.checkpoint_scan import ThreadName
-from tallystick.storage.recordings import StoredPayload
+from tallystick.storage import Connection
+from tallystick.storage.rows import scopes
+from tallystick.storage.rows.recordings import StoredPayload
+from tallystick.storage.text import byte_search
+from tallystick.storage.text.checkpoint_scan import ThreadName
 from tallystick.upkeep.operator_scopes import OperatorScopes
 
 _LONG = 16

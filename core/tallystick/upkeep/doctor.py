@@ -18,16 +18,20 @@ from tallystick.errors import (
     TextRefused,
     UnusableVectors,
 )
+from tallystick.jobs import Background
+from tallystick.jobs.derived import Status
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.pipeline import Background
-from tallystick.pipeline.derived import Status
 from tallystick.records import JOB_STATES, Actor, Finding
-from tallystick.storage import (
-    Connection,
-    integrity,
-    jobs,
+from tallystick.storage import Connection
+from tallystick.storage.engine import integrity
+from tallystick.storage.engine.packing import damage_read
+from tallystick.storage.engine.private_files import wider_than_private
+from tallystick.storage.engine.read_only import unwritable_reason
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import (
+    job_list,
     journal,
     objects,
     parts,
@@ -35,10 +39,6 @@ from tallystick.storage import (
     scopes,
     settings_rows,
 )
-from tallystick.storage.packing import damage_read
-from tallystick.storage.private_files import wider_than_private
-from tallystick.storage.read_only import unwritable_reason
-from tallystick.storage.writes import TALLY, Writes
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.reach import withdraw_proposals
@@ -386,9 +386,9 @@ def _rules(connection: Connection) -> list[Finding]:
 
 
 def _jobs(connection: Connection) -> Finding:
-    counts = jobs.counts(connection)
+    counts = job_list.counts(connection)
     summary = ", ".join(f"{counts[state]} {state}" for state in JOB_STATES if state in counts)
-    failed, waiting = jobs.failed_by_code(connection), jobs.waiting_by_code(connection)
+    failed, waiting = job_list.failed_by_code(connection), job_list.waiting_by_code(connection)
     if failed:
         return _finding(
             "jobs",
@@ -416,7 +416,7 @@ def _jobs(connection: Connection) -> Finding:
     return _finding("jobs", "ok", summary or "none")
 
 
-def _needs_a_person(waiting: jobs.Troubled) -> bool:
+def _needs_a_person(waiting: job_list.Troubled) -> bool:
     """Return True if a provider is there and answers nobody: it refuses the key, or fails for
     different texts.
     """
@@ -438,7 +438,7 @@ _FAILURES = frozenset(
 )
 
 
-def _oldest(troubled: jobs.Troubled) -> str:
+def _oldest(troubled: job_list.Troubled) -> str:
     return f"the oldest is {troubled.kind} {troubled.job_id} ({troubled.code}: {troubled.text})"
 
 

@@ -16,10 +16,10 @@ from typing import Literal
 from tallystick.access import Confirmation
 from tallystick.access.approvals import erase_arguments
 from tallystick.errors import Denied, InvalidInput, NotFound, StorageError
+from tallystick.jobs.reconcile import begin_anew
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.pipeline.reconcile import begin_anew
 from tallystick.records import (
     AccessDecision,
     Actor,
@@ -27,13 +27,13 @@ from tallystick.records import (
     Proof,
     canonical_json,
 )
-from tallystick.storage import (
-    Connection,
+from tallystick.storage import Connection
+from tallystick.storage.engine import containment
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import (
     approvals,
-    byte_search,
     checkpoints,
     edges,
-    erasing,
     journal,
     memories,
     objects,
@@ -42,11 +42,11 @@ from tallystick.storage import (
     settings_rows,
     working,
 )
-from tallystick.storage.byte_search import RecordedHit
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.proposals import StoredProposal
-from tallystick.storage.scope_selection import ScopeSelection
-from tallystick.storage.writes import Writes
+from tallystick.storage.rows.idempotency import IdempotentCall
+from tallystick.storage.rows.proposals import StoredProposal
+from tallystick.storage.text import erasing
+from tallystick.storage.text.byte_search import RecordedHit
+from tallystick.storage.text.scope_selection import ScopeSelection
 from tallystick.upkeep.copies import Copies, searched_texts
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased, search_remains
@@ -335,7 +335,7 @@ def _plan(
     stored |= derived
     memory_ids = [entry.memory.id for entry in stored.values()]
     versions, texts = _texts(connection, stored)
-    needles = byte_search.needles_of(texts, fragments)
+    needles = containment.needles_of(texts, fragments)
     copies = Copies.find(connection, needles, memory_ids, reach)
     keys = [entry.content_key for entry in stored.values()]
     same = memories.with_content(connection, keys, besides=list(stored))

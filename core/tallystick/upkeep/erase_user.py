@@ -20,28 +20,25 @@ from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import AccessDecision, Actor, ErasedUser, MemorySpace, Proof
-from tallystick.storage import (
-    Connection,
+from tallystick.storage import Connection
+from tallystick.storage.engine import texts
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import (
     approvals,
-    byte_search,
-    checkpoint_scan,
     checkpoints,
-    erasing,
     journal,
     memories,
     proposals,
     recordings,
     settings_rows,
     spaces,
-    texts,
-    users,
 )
-from tallystick.storage.byte_search import RecordedHit
-from tallystick.storage.checkpoint_scan import ThreadName
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.recordings import StoredPayload
-from tallystick.storage.users import User, UserRows
-from tallystick.storage.writes import TALLY, Writes
+from tallystick.storage.rows.idempotency import IdempotentCall
+from tallystick.storage.rows.recordings import StoredPayload
+from tallystick.storage.text import byte_search, checkpoint_scan, erasing, users
+from tallystick.storage.text.byte_search import RecordedHit
+from tallystick.storage.text.checkpoint_scan import ThreadName
+from tallystick.storage.text.users import User, UserRows
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.proof import CANNOT_ERASE, search_remains
 from tallystick.upkeep.reach import destroy_memories, erase_from_runs, withdraw_proposals

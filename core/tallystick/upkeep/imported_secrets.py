@@ -22,15 +22,9 @@ from tallystick.memory.secrets import mask_fields, mask_memory, placeholder_numb
 from tallystick.policy.redaction import Numbering
 from tallystick.records import ProposalContent, SourceRef
 from tallystick.records.framing import frame_key
-from tallystick.storage import (
-    ScopeRow,
-    byte_search,
-    memories,
-    parts,
-    proposals,
-    scopes,
-    sources,
-)
+from tallystick.storage import ScopeRow
+from tallystick.storage.engine import containment
+from tallystick.storage.rows import memories, memory_versions, parts, proposals, scopes, sources
 from tallystick.upkeep.copies import Copies
 from tallystick.upkeep.reach import destroy_copies, destroy_memories
 
@@ -75,7 +69,7 @@ def mask_import(write: MemoryWrite, docs: Sequence[int], scope_ids: Sequence[int
     _mask_proposals(write, mask)
     if not mask.kinds:
         return None
-    needles = byte_search.needles_of(mask.kinds)
+    needles = containment.needles_of(mask.kinds)
     destroy_copies(
         write,
         needles,
@@ -91,7 +85,7 @@ def mask_import(write: MemoryWrite, docs: Sequence[int], scope_ids: Sequence[int
 def _mask_memories(write: MemoryWrite, docs: Sequence[int], mask: _Mask) -> None:
     """Write the masked version of each memory, and destroy the versions that hold a secret."""
     tx, held = write.tx, dict[int, list[int]]()
-    for doc, scope_id, version, body in memories.bodies(tx, docs):
+    for doc, scope_id, version, body in memory_versions.bodies(tx, docs):
         if (
             body["kind"] != STORE_ITEM
             and mask_fields(mask.context, body, mask.numbering(scope_id))[1]
@@ -136,7 +130,7 @@ def _mask_memory(
     else:
         details["version"] = memory.version
         write.journal_event(memory.scope, "memory.erase", memory.id, details, reason=_REASON)
-    memories.erase_versions(write.tx, stored.doc, versions, at=write.now)
+    memory_versions.erase_versions(write.tx, stored.doc, versions, at=write.now)
 
 
 def _mask_sources(write: MemoryWrite, mask: _Mask) -> None:

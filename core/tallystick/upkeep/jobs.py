@@ -9,9 +9,10 @@ from tallystick.errors import NotFound, StateConflict
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.records import Actor, Job, JobState, Scope
-from tallystick.storage import Connection, jobs, journal
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.writes import JOBS, TALLY, Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import JOBS, TALLY, Writes
+from tallystick.storage.rows import job_list, jobs, journal
+from tallystick.storage.rows.idempotency import IdempotentCall
 
 
 def list_jobs(
@@ -32,7 +33,7 @@ def list_jobs(
         context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
         last = None if before is None else _seen(context, connection, actor, before)
-        return jobs.listed(
+        return job_list.listed(
             connection,
             scope=None if everywhere else scope,
             kind=kind,
@@ -49,7 +50,7 @@ def get_job(context: MemoryContext, actor: Actor, job_id: str) -> Job:
 
 
 def _seen(context: MemoryContext, connection: Connection, actor: Actor, job_id: str) -> Job:
-    job = jobs.find(connection, job_id)
+    job = job_list.find(connection, job_id)
     if job is None or not _may(context, connection, actor, job, "read"):
         raise NotFound(f"There is no job {job_id!a} that {actor.user} may see.")
     return job
@@ -80,15 +81,15 @@ def retry_jobs(
         if chosen is None:
             asked = [
                 job.id
-                for job in jobs.listed(tx, states=("failed", "dead"))
-                if job.error_code != jobs.CANCELLED and _may(context, tx, actor, job, "write")
+                for job in job_list.listed(tx, states=("failed", "dead"))
+                if job.error_code != job_list.CANCELLED and _may(context, tx, actor, job, "write")
             ]
         else:
             asked = [_steered(context, tx, actor, job_id).id for job_id in chosen]
         found = jobs.requeue(tx, asked)
         if chosen is not None and len(found) < len(asked):
             rest = next(job_id for job_id in asked if job_id not in found)
-            job = jobs.find(tx, rest)
+            job = job_list.find(tx, rest)
             raise StateConflict(
                 rest,
                 state=job.state if job else "gone",
@@ -131,7 +132,7 @@ def cancel_job(
                 )
             note_repair(tx, context, actor, "jobs.cancel", {"jobs": [job_id]}, reason=reason)
             call.keep(tx, {}, at=context.store.clock.now())
-        job = jobs.find(tx, job_id)
+        job = job_list.find(tx, job_id)
         assert job is not None
         return job
 
@@ -146,7 +147,7 @@ def _writes(actor: Actor) -> Writes:
 
 
 def _steered(context: MemoryContext, tx: Connection, actor: Actor, job_id: str) -> Job:
-    job = jobs.find(tx, job_id)
+    job = job_list.find(tx, job_id)
     if job is None or not _may(context, tx, actor, job, "write"):
         raise NotFound(f"There is no job {job_id!a} that {actor.user} may steer.")
     return job

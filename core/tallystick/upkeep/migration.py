@@ -16,9 +16,10 @@ from tallystick.errors import InvalidInput
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup, Migration, MigrationStep
 from tallystick.settings import Settings
-from tallystick.storage import Database, Location, migrate
-from tallystick.storage.archives import Progress, silent
-from tallystick.storage.blob_stores import open_blobs
+from tallystick.storage import Database, Location
+from tallystick.storage.engine import migrate
+from tallystick.storage.engine.blob_stores import open_blobs
+from tallystick.storage.move.archives import Progress, silent
 from tallystick.upkeep.backup import migrate_database, require_whole
 
 

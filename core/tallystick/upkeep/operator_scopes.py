@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from tallystick.memory import MemoryContext
 from tallystick.records import AccessKind, Actor, Scope
-from tallystick.storage import Connection, scopes
+from tallystick.storage import Connection
+from tallystick.storage.rows import scopes
 
 
 class OperatorScopes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tallystick.errors import NotFound
 from tallystick.memory import MemoryContext
 from tallystick.records import Actor, OutboundCall, Scope
-from tallystick.storage import outbound_calls
+from tallystick.storage.rows import outbound_calls
 from tallystick.upkeep.operator_scopes import OperatorScopes
 
 

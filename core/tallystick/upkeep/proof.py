@@ -21,19 +21,14 @@ from tallystick.memory import (
     recall,
 )
 from tallystick.records import Actor, MemoryState, Proof, Scope, Searched
-from tallystick.storage import (
-    Connection,
-    byte_search,
-    erasing,
-    journal,
-    memories,
-    objects,
-    search,
-    settings_rows,
-)
-from tallystick.storage.chroma import VectorPoint
-from tallystick.storage.scope_selection import ScopeSelection
-from tallystick.storage.writes import Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine import containment
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.index import search
+from tallystick.storage.index.chroma import VectorPoint
+from tallystick.storage.rows import journal, memories, objects, settings_rows
+from tallystick.storage.text import byte_search, erasing
+from tallystick.storage.text.scope_selection import ScopeSelection
 from tallystick.upkeep.operator_scopes import OperatorScopes
 from tallystick.upkeep.retention import CHOICES
 
@@ -122,7 +117,7 @@ def search_remains(
     """Search every table and file within reach for texts, and for fragments inside of other words
     too; None if there is nothing to search for.
     """
-    needles = byte_search.needles_of(texts, fragments)
+    needles = containment.needles_of(texts, fragments)
     if not needles:
         return None
     with context.store.database.read() as connection:
@@ -282,7 +277,7 @@ def _copies(
         for source in erasing.own_sources(connection, [stored.doc])
     ]
     texts = dict.fromkeys(str(json.loads(body)["content"]) for body in bodies)
-    needles = [needle for text in texts if text for needle in byte_search.forms(text)]
+    needles = [needle for text in texts if text for needle in containment.forms(text)]
     if needles:
         inspects, reads = (
             OperatorScopes(connection, context, actor, operation)

@@ -14,10 +14,9 @@ from typing import Any
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import Actor
-from tallystick.storage import (
-    Connection,
+from tallystick.storage import Connection
+from tallystick.storage.rows import (
     edges,
-    erasing,
     idempotency,
     jobs,
     journal,
@@ -25,9 +24,10 @@ from tallystick.storage import (
     proposals,
     recordings,
 )
-from tallystick.storage.byte_search import RecordedHit
-from tallystick.storage.journal import run_stream
-from tallystick.storage.proposals import StoredProposal
+from tallystick.storage.rows.journal import run_stream
+from tallystick.storage.rows.proposals import StoredProposal
+from tallystick.storage.text import erasing
+from tallystick.storage.text.byte_search import RecordedHit
 from tallystick.upkeep.copies import Copies
 
 

@@ -16,17 +16,18 @@ from typing import Any, Literal, NamedTuple
 
 from tallystick.checkpoints.verify import ENDING
 from tallystick.errors import Denied, InvalidInput, LeaseLost
+from tallystick.jobs import TALLY_ACTOR, Ended, Work
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import forget_one, require_reason
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.pipeline import TALLY_ACTOR, Ended, Work
 from tallystick.recorder.verify import PURGED, RUN_FACTS
 from tallystick.records import AccessDecision, Actor, Purge
-from tallystick.storage import (
-    Connection,
+from tallystick.storage import Connection
+from tallystick.storage.engine import integrity
+from tallystick.storage.engine.writes import JOBS, TALLY, Writes
+from tallystick.storage.rows import (
     approvals,
-    erasing,
-    integrity,
+    job_list,
     jobs,
     journal,
     memories,
@@ -35,11 +36,11 @@ from tallystick.storage import (
     settings_rows,
     working,
 )
-from tallystick.storage import retention as rows
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.journal import run_stream
-from tallystick.storage.scopes import FROZEN
-from tallystick.storage.writes import JOBS, TALLY, Writes
+from tallystick.storage.rows.idempotency import IdempotentCall
+from tallystick.storage.rows.journal import run_stream
+from tallystick.storage.rows.scopes import FROZEN
+from tallystick.storage.text import erasing
+from tallystick.storage.text import retention as rows
 from tallystick.upkeep.reach import destroy_memories
 
 JOURNAL_WINDOW = "retention.journal_days"
@@ -398,7 +399,7 @@ def enqueue_retention(context: MemoryContext) -> str | None:
     now = store.clock.now()
     day = now // _DAY_US
     with store.database.read() as connection:
-        if jobs.exists_for(connection, RETENTION, _TALLY, day):
+        if job_list.exists_for(connection, RETENTION, _TALLY, day):
             return None
 
     def unit(tx: Connection) -> str:

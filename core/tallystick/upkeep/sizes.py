@@ -6,7 +6,8 @@ from collections import Counter
 
 from tallystick.memory import MemoryContext
 from tallystick.records import Actor, Sizes, SpaceUse
-from tallystick.storage import sizes, texts
+from tallystick.storage.engine import texts
+from tallystick.storage.text import sizes
 from tallystick.upkeep.retention import require_operator
 
 _FREE = "free pages, used by what comes next"

@@ -17,13 +17,16 @@ from tallystick.errors import CorruptTally, InvalidInput, StorageError, Tallysti
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import Actor, Scope, Transfer
-from tallystick.storage import Connection, archives, journal, merging, migrate
-from tallystick.storage.archives import Archive, Progress, silent
-from tallystick.storage.idempotency import IdempotentCall
-from tallystick.storage.private_files import is_new_or_empty, whole_folder
-from tallystick.storage.scope_selection import ScopeSelection, exported_tables, state_counts
-from tallystick.storage.settings_rows import get_setting, set_setting
-from tallystick.storage.writes import EVERYTHING, TALLY, Writes
+from tallystick.storage import Connection
+from tallystick.storage.engine import migrate
+from tallystick.storage.engine.private_files import is_new_or_empty, whole_folder
+from tallystick.storage.engine.writes import EVERYTHING, TALLY, Writes
+from tallystick.storage.move import archives, merging
+from tallystick.storage.move.archives import Archive, Progress, silent
+from tallystick.storage.rows import journal
+from tallystick.storage.rows.idempotency import IdempotentCall
+from tallystick.storage.rows.settings_rows import get_setting, set_setting
+from tallystick.storage.text.scope_selection import ScopeSelection, exported_tables, state_counts
 from tallystick.upkeep import erase
 from tallystick.upkeep.imported_secrets import mask_import
 from tallystick.upkeep.retention import CHOICES, require_operator

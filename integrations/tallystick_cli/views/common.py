@@ -12,9 +12,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tallystick.adapters import words
 from tallystick.records import Affected
 from tallystick.records.times import moment_text
+from tallystick_html import words
 
 WHOLE = frozenset({"id", "state", "status", "v", "score", "when", "steps", "took", "#"})
 """Columns that no width of a terminal cuts: what names a row, and what says how it is."""

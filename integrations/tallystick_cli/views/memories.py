@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
-from tallystick.adapters import words
 from tallystick_cli.views import common
 from tallystick_cli.views.common import done, facts, joined, local_time, short, state_text, table
+from tallystick_html import words
 
 _USES = 5
 """Number of steps that are listed as users of a memory."""

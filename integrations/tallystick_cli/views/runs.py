@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
-from tallystick.adapters import words
 from tallystick_cli.views.common import (
     Cell,
     cut_text,
@@ -26,6 +25,7 @@ from tallystick_cli.views.common import (
     state_text,
     table,
 )
+from tallystick_html import words
 
 _GOAL = 120
 """Characters of a goal in a list of runs."""

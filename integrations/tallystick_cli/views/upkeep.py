@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
-from tallystick.pipeline import Reconciled
+from tallystick.jobs import Reconciled
 from tallystick_cli.views import common
 from tallystick_cli.views.common import done, facts, local_time, panel, table
 

@@ -16,7 +16,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from tallystick.adapters.serving import COOKIE, REFUSAL
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations.error_status import wire_status
@@ -26,6 +25,7 @@ from tallystick_server.answers import CUT_OFF
 from tallystick_server.dashboard.rendering import STATIC, SafeHeaders, html
 from tallystick_server.dashboard.visits import form_fields
 from tallystick_server.dashboard.warming import make_ready
+from tallystick_server.guard import COOKIE, REFUSAL
 
 PREFIX = "/ui"
 """The path of the dashboard."""

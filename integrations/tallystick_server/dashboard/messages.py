@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.adapters import transcripts
-from tallystick.adapters.transcripts import (
+from tallystick.kit import transcripts
+from tallystick.kit.transcripts import (
     OtherPart,
     Part,
     ReasoningPart,

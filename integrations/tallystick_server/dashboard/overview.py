@@ -11,10 +11,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tallystick.adapters import words
 from tallystick.errors import Denied, InvalidInput
 from tallystick.records import Activity, LoggedRead, Memory, Proposal, RunRecord, Scope
 from tallystick.records.times import moment_text
+from tallystick_html import words
 from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, page
 

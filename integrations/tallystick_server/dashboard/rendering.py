@@ -14,9 +14,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tallystick.adapters import words
 from tallystick.records.escaping import visible
 from tallystick.records.times import moment_text
+from tallystick_html import words
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -10,7 +10,6 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tallystick.adapters import words
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import (
     CompilationDecision,
@@ -21,6 +20,7 @@ from tallystick.records import (
     StepEntry,
     StepRecord,
 )
+from tallystick_html import words
 from tallystick_server.dashboard.figures import figures_of
 from tallystick_server.dashboard.messages import messages_of
 from tallystick_server.dashboard.runs import neighbours, replayed_step

@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from tallystick.adapters.serving import CALLER, Caller
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.dashboard.rendering import html, query
+from tallystick_server.guard import CALLER, Caller
 
 SURFACE = "dashboard"
 """The surface under which history names what was done here."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, Unauthenticated
 from tallystick.policy import decide
 from tallystick.records import AccessKind, AccessToken, Actor, Credential, PolicyRule, Scope
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

@@ -24,7 +24,7 @@ from tallystick.errors import (
     TokenRefused,
 )
 from tallystick.records import Approval, SpaceMember
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

@@ -11,7 +11,7 @@ import pytest
 from tallystick.access import widens
 from tallystick.errors import Denied
 from tallystick.records import Actor, Scope, SpaceMember
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

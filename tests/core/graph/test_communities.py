@@ -11,8 +11,10 @@ from tallystick.errors import NotFound, SettingsError
 from tallystick.graph.communities import grouped
 from tallystick.records import Actor, ExploredCommunity, ProviderDeclaration
 from tallystick.settings import Settings
-from tallystick.storage import byte_search, communities, graph, tables
-from tallystick.storage.communities import Togetherness
+from tallystick.storage.engine import containment, tables
+from tallystick.storage.index import communities, graph
+from tallystick.storage.index.communities import Togetherness
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
@@ -109,7 +111,7 @@ def test_an_erased_text_leaves_no_byte_in_the_communities(open_tally: OpenTally)
             [after] = communities.of_scopes(connection, [scope_id])
             assert after.vector is None, "it was made from the text too"
             assert len(after.members) == len(before.members) - 1
-            needles = byte_search.needles_of(["Viktor"], ["viktor krause"])
+            needles = containment.needles_of(["Viktor"], ["viktor krause"])
             assert byte_search.rows_with(connection, needles) == {}
         assert "Viktor" not in str(communities_of(alice)[0].dump())
 

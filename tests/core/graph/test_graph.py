@@ -11,8 +11,12 @@ from tallystick.errors import InvalidInput
 from tallystick.memory import Put
 from tallystick.records import Actor
 from tallystick.settings import Settings
-from tallystick.storage import Connection, byte_search, edges, graph, memories, tables
-from tallystick.storage.marks import forget_marks
+from tallystick.storage import Connection
+from tallystick.storage.engine import containment, tables
+from tallystick.storage.index import graph
+from tallystick.storage.index.marks import forget_marks
+from tallystick.storage.rows import edges, memories
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
@@ -140,7 +144,7 @@ def test_what_is_erased_leaves_no_byte_in_the_graph(open_tally: OpenTally) -> No
 
         assert all(proof.holds for proof in result.proofs)  # type: ignore[attr-defined]
         assert set(entities(alice, "active", "duplicate", "deleted")) == {"Berlin"}
-        needles = byte_search.needles_of(["Zebedee"], ["Quillfeather", "quillfeather"])
+        needles = containment.needles_of(["Zebedee"], ["Quillfeather", "quillfeather"])
         with services_of(tally).store.database.read() as connection:
             assert byte_search.rows_with(connection, needles) == {}
 

@@ -12,7 +12,8 @@ from tests.whole import whole
 
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict, VersionConflict
 from tallystick.records import Actor, CorrectionKind, Scope, SpaceMember
-from tallystick.storage import memories, search
+from tallystick.storage.index import search
+from tallystick.storage.rows import memories
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

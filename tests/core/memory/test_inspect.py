@@ -16,7 +16,7 @@ from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, SpaceMember
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.settings import Settings
-from tallystick.storage import access_log, journal, settings_rows
+from tallystick.storage.rows import access_log, journal, settings_rows
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

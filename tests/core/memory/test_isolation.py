@@ -27,12 +27,12 @@ from hypothesis.stateful import (
 )
 from tests.whole import whole
 
-from tallystick.adapters import Binder
 from tallystick.errors import ApprovalRequired, Denied, NotFound, TallystickError
+from tallystick.kit import Binder
 from tallystick.memory import Put
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, PolicyConditions, PolicyRule, Scope, SpaceMember
-from tallystick.storage import memories
+from tallystick.storage.rows import memories
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

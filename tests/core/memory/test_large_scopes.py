@@ -21,13 +21,15 @@ from filelock import FileLock
 from sqlalchemy import Connection, Update, func, select, update
 
 from tallystick import Actor, BoundTally, Tally
-from tallystick.pipeline.derived import Segments
+from tallystick.jobs.derived import Segments
 from tallystick.ranking import Corpus
 from tallystick.ranking.frozen import Frozen, freeze
 from tallystick.ranking.segment import Entry
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
-from tallystick.storage import corpus_cache, scopes, segment_files, segments
+from tallystick.storage.engine import tables
+from tallystick.storage.index import corpus_cache, segment_files, segments
+from tallystick.storage.rows import scopes
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
@@ -88,7 +90,7 @@ def _loads(tally: Tally) -> int:
 
 def _stored(tally: Tally) -> int:
     with services_of(tally).store.database.read() as connection:
-        query = select(func.count()).select_from(segments.recall_segments)
+        query = select(func.count()).select_from(tables.recall_segments)
         return int(connection.execute(query).scalar_one())
 
 
@@ -144,7 +146,7 @@ def test_erasing_a_text_takes_it_from_segments_in_the_database(open_tally: OpenT
         assert not bound.recall("zyxwvut").confident
         bound.recall("barin")
         with services_of(tally).store.database.read() as connection:
-            data = connection.execute(select(segments.recall_segments.c.data)).scalars().all()
+            data = connection.execute(select(tables.recall_segments.c.data)).scalars().all()
         assert data
         assert not any(b"zyxwvut" in bytes(piece) for piece in data)
 
@@ -157,7 +159,7 @@ def test_a_segment_is_not_stored_for_text_that_was_erased_meanwhile(open_tally: 
         database = services_of(tally).store.database
         with database.read() as connection:
             [scope_id] = connection.execute(
-                select(segments.recall_segments.c.scope_id).distinct()
+                select(tables.recall_segments.c.scope_id).distinct()
             ).scalars()
         before = _stored(tally)
         database.write(lambda tx: scopes.raise_floor(tx, scope_id), name="test.erase")
@@ -256,7 +258,7 @@ def test_a_damaged_piece_of_a_stored_segment_is_never_used(open_tally: OpenTally
         bound = tally.bind(ANNA)
         bound.remember_many(list(_turns(60)))
         expected = _answers(bound)
-    table = segments.recall_segments
+    table = tables.recall_segments
     key = (table.c.name, table.c.piece)
     with open_tally(settings=LARGE, owner=ROOT) as tally:
         database = services_of(tally).store.database
@@ -341,7 +343,7 @@ def test_the_background_analyses_a_scope_before_somebody_asks(
 def _segment(tally: Tally) -> object:
     """Return what tells the kept segment from an earlier one."""
     with services_of(tally).store.database.read() as connection:
-        query = select(func.max(segments.recall_segments.c.revision))
+        query = select(func.max(tables.recall_segments.c.revision))
         return _files(tally) or connection.execute(query).scalar_one()
 
 
@@ -650,7 +652,7 @@ def test_a_file_that_is_cut_while_it_is_mapped_is_read_no_more(
 HOLDER = """
 import sys
 from tallystick import Actor, Tally
-from tallystick.storage import corpus_cache
+from tallystick.storage.index import corpus_cache
 corpus_cache._KEPT = 10
 with Tally.open(sys.argv[1], background=False) as tally:
     bound = tally.bind(Actor(user="anna"))

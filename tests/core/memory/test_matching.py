@@ -11,7 +11,7 @@ from tallystick.errors import Denied, InvalidInput, StateConflict
 from tallystick.memory import Put
 from tallystick.records import Actor, SourceRef
 from tallystick.settings import Settings
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

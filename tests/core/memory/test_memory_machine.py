@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from tallystick.errors import InvalidInput, StateConflict, TallystickError, VersionConflict
 from tallystick.records import Actor
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from tallystick import BoundTally, Tally
-from tallystick.adapters.frames import framed_hits, hits_for_model
 from tallystick.compiler.outline import FRAMED, outline
 from tallystick.errors import InvalidInput
+from tallystick.kit.frames import framed_hits, hits_for_model
 from tallystick.memory import Put
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, ContextItem, NewMemory, Proposal, ProposalContent, SourceRef
 from tallystick.settings import Settings
-from tallystick.storage import integrity, journal, proposals, scopes
+from tallystick.storage.engine import integrity
+from tallystick.storage.rows import journal, proposals, scopes
 from tallystick.tally.services import services_of
 from tallystick.upkeep.proof import search_remains
 

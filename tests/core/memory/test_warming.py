@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tallystick import Actor, Tally
-from tallystick.adapters.warming import warm
-from tallystick.storage import scopes
+from tallystick.kit.warming import warm
+from tallystick.storage.rows import scopes
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 

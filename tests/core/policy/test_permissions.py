@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tallystick.errors import Denied, InvalidRecord, NotFound, StateConflict, VersionConflict
 from tallystick.policy import OPERATIONS, ROLES, PolicyState, decide
 from tallystick.records import Actor, MemorySpace, ReasonCode, Scope, SpaceMember
-from tallystick.storage import journal
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock

@@ -8,8 +8,8 @@ import pytest
 from tests.benchmarks.facts import LANGUAGES, UNRELATED, UNRELATED_OF_MINE, Facts, chat, facts
 
 from tallystick import Actor, BoundTally, Tally
-from tallystick.adapters import recall_for_turn
 from tallystick.errors import InvalidInput
+from tallystick.kit import recall_for_turn
 from tallystick.records import NewMemory
 
 OpenTally = Callable[..., Tally]

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select, update
 
 from tallystick import Actor, Tally
-from tallystick.adapters.call_tree import RootRun
 from tallystick.errors import BusyTally, ClosedTally, InvalidInput, RecorderError
+from tallystick.kit.call_tree import RootRun
 from tallystick.recorder import write_queue
 from tallystick.recorder.context import Backlog
 from tallystick.recorder.payloads import Preserialized, pieces_of, plain
@@ -28,8 +28,9 @@ from tallystick.recorder.pending import PendingStep
 from tallystick.recorder.run import Step
 from tallystick.records import ContextItem
 from tallystick.settings import Settings
-from tallystick.storage import group_commit, journal, recordings, tables
-from tallystick.storage.journal import Salts
+from tallystick.storage.engine import group_commit, tables
+from tallystick.storage.rows import journal, recordings
+from tallystick.storage.rows.journal import Salts
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 

@@ -20,7 +20,7 @@ from tallystick.records import (
     StepEntry,
 )
 from tallystick.settings import Settings
-from tallystick.storage import byte_search
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing import ScriptedDecider, ScriptedExtractor, StepClock
@@ -152,6 +152,6 @@ def test_placeholders_that_could_not_be_kept_are_refused(
 ) -> None:
     with pytest.raises(SettingsError, match="`retention` keeps none"):
         open_sqlite(**options(retention="metadata_only"))
-    monkeypatch.setattr("tallystick.errors.find_spec", lambda name: None)
+    monkeypatch.setattr("tallystick.errors.base.find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"cryptography.*tallystick\[signing\]"):
         open_sqlite(**options())

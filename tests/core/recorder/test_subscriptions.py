@@ -12,7 +12,7 @@ import pytest
 
 from tallystick import Actor, Tally
 from tallystick.recorder import RecordingEvent
-from tallystick.storage import recordings
+from tallystick.storage.rows import recordings
 from tallystick.tally.services import services_of
 
 OpenTally = Callable[..., Tally]

@@ -19,8 +19,9 @@ from tallystick import Actor, ContextItem, Tally
 from tallystick.errors import CorruptTally, NotFound
 from tallystick.recorder.verify import NOT_COVERED
 from tallystick.records import Foil, Verification
-from tallystick.storage import journal, tables
-from tallystick.storage.packing import unpack_text
+from tallystick.storage.engine import tables
+from tallystick.storage.engine.packing import unpack_text
+from tallystick.storage.rows import journal
 from tallystick.tally.services import services_of
 
 pytestmark = pytest.mark.sqlite

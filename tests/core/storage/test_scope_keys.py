@@ -17,7 +17,7 @@ import pytest
 from tallystick import Actor, BoundTally, Tally
 from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.settings import Settings
-from tallystick.storage import tables
+from tallystick.storage.engine import tables
 from tallystick.testing import HashEmbedder
 
 pytestmark = pytest.mark.postgres

@@ -31,9 +31,9 @@ from tallystick.errors import (
 )
 from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
-from tallystick.storage import migrate, tables
-from tallystick.storage.database_errors import translate
-from tallystick.storage.migrate import HEAD, revision_of
+from tallystick.storage.engine import migrate, tables
+from tallystick.storage.engine.database_errors import translate
+from tallystick.storage.engine.migrate import HEAD, revision_of
 from tallystick.tally.services import services_of
 from tallystick.testing import CountingIds, HashEmbedder, StepClock
 
@@ -491,7 +491,7 @@ def test_a_recording_with_fakes_compares_exactly(open_tally: OpenTally) -> None:
 
 
 def test_reads_are_logged_in_batches_outside_the_chain(open_tally: OpenTally) -> None:
-    from tallystick.storage import access_log
+    from tallystick.storage.rows import access_log
     from tallystick.testing import effects
 
     with open_tally() as tally:

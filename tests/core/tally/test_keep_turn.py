@@ -21,7 +21,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 
 from tallystick import Actor, Tally
-from tallystick.adapters import Speakers
+from tallystick.kit import Speakers
 from tallystick.tally import BoundTally
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 from tallystick_llama_index import TallyInstrumentation, TallyRetriever

@@ -34,7 +34,9 @@ from tallystick.errors import (
     TallyNotFound,
 )
 from tallystick.records import canonical_json, text_digest
-from tallystick.storage import archives, journal, tables
+from tallystick.storage.engine import tables
+from tallystick.storage.move import archives
+from tallystick.storage.rows import journal
 from tallystick.tally.services import services_of
 
 ROOT = Actor(user="root", role="operator")
@@ -286,7 +288,7 @@ def test_what_was_cut_off_is_written_anew_by_the_same_call(
     with places.open() as tally:
         _fill(tally)
     _killed_in(
-        "tallystick.storage.archives.canonical_json",
+        "tallystick.storage.move.archives.canonical_json",
         f"tally = Tally.open({places.first!r}, schema={places.schema!r}, background=False)\n"
         f"tally.bind(root).operator.{verb}(Path({str(target)!r}))",
     )

@@ -27,8 +27,10 @@ from tallystick.errors import (
 )
 from tallystick.memory import Put
 from tallystick.records import Actor, Erasure, PolicyRule
-from tallystick.storage import byte_search, erasing, journal
-from tallystick.storage.packing import pack_id
+from tallystick.storage.engine import containment
+from tallystick.storage.engine.packing import pack_id
+from tallystick.storage.rows import journal
+from tallystick.storage.text import byte_search, erasing
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
@@ -138,7 +140,7 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
         assert any("written again" in open_question for open_question in later.cannot_prove)
         assert any("backups" in open_question for open_question in proof.cannot_prove)
         with services_of(tally).store.database.read() as connection:
-            assert byte_search.rows_with(connection, byte_search.forms("pelican")) == {}
+            assert byte_search.rows_with(connection, containment.forms("pelican")) == {}
             assert journal.verify_stream(connection, "scope:project:apollo") == []
         assert root.recordings.verify(run.id).ok
         assert [hit.memory.id for hit in apollo.recall("heron vault pelican")] == [other.id]
@@ -286,7 +288,7 @@ def test_no_file_of_an_embedded_tally_holds_erased_bytes(
 
         assert done.proofs[0].problems == ()
         assert not byte_search.files_with(tmp_path / "tally", stored)
-        assert not byte_search.files_with(tmp_path / "tally", byte_search.forms(SECRET))
+        assert not byte_search.files_with(tmp_path / "tally", containment.forms(SECRET))
         for path in ("exact", "chroma"):
             found = mine.recall("heron")
             assert ([hit.memory.id for hit in found], found.path) == ([other.id], path)
@@ -700,7 +702,7 @@ def test_erasing_what_a_run_recorded_takes_the_arguments_of_its_approvals(
         assert mine.approvals.get(waiting).arguments_erased
         assert not mine.approvals.get(other).arguments_erased
         with services_of(tally).store.database.read() as connection:
-            assert byte_search.rows_with(connection, byte_search.forms(SECRET)) == {}
+            assert byte_search.rows_with(connection, containment.forms(SECRET)) == {}
 
 
 def test_approvals_that_are_over_go_with_the_window_of_the_journal(open_tally: OpenTally) -> None:

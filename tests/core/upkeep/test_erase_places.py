@@ -12,7 +12,9 @@ from tallystick.checkpoints import Leaf, NewCheckpoint, PendingWrite
 from tallystick.errors import ApprovalRequired, InvalidInput
 from tallystick.memory import Put
 from tallystick.records import Actor, Erasure, PolicyRule, SourceRef
-from tallystick.storage import byte_search, journal
+from tallystick.storage.engine import containment
+from tallystick.storage.rows import journal
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
@@ -229,7 +231,7 @@ idempotency key is stored as (`idempotency.key`) are not among them.
 
 def _with_text(tally: Tally, text: str) -> dict[str, int]:
     with services_of(tally).store.database.read() as connection:
-        return byte_search.rows_with(connection, byte_search.fragment_forms(text))
+        return byte_search.rows_with(connection, containment.fragment_forms(text))
 
 
 def _problems(tally: Tally, bound: BoundTally) -> list[object]:
@@ -248,7 +250,7 @@ def _is_in_files(tally: Tally, text: str) -> list[str]:
     folder = services_of(tally).store.location.folder
     if folder is None:
         return []
-    return byte_search.files_with(folder, byte_search.fragment_forms(text))
+    return byte_search.files_with(folder, containment.fragment_forms(text))
 
 
 def test_a_text_in_any_place_is_erased_with_the_memories_that_say_it(

@@ -11,7 +11,9 @@ from tallystick.checkpoints import Leaf, NewCheckpoint
 from tallystick.errors import ApprovalRequired, Denied, NotFound, StateConflict
 from tallystick.records import Actor, ErasedUser, ExtractedFact, Extraction, PolicyRule, SourceRef
 from tallystick.settings import Settings
-from tallystick.storage import byte_search, journal
+from tallystick.storage.engine import containment
+from tallystick.storage.rows import journal
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import ScriptedExtractor
@@ -101,7 +103,7 @@ def erased(root: BoundTally, shared: Literal["destroy", "hand_over"]) -> ErasedU
 
 def rows_with(tally: Tally, text: str) -> dict[str, int]:
     with services_of(tally).store.database.read() as connection:
-        return byte_search.rows_with(connection, byte_search.fragment_forms(text))
+        return byte_search.rows_with(connection, containment.fragment_forms(text))
 
 
 def files_with(tally: Tally, text: str) -> list[str]:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tallystick import Actor, Tally
 from tallystick.errors import CorruptTally, InvalidInput, TallystickError
 from tallystick.records import canonical_json, text_digest
-from tallystick.storage import tables
+from tallystick.storage.engine import tables
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 

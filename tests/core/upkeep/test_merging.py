@@ -26,7 +26,9 @@ from tallystick.errors import CorruptTally, StateConflict
 from tallystick.memory.items import Put
 from tallystick.records import canonical_json, text_digest
 from tallystick.settings import Settings
-from tallystick.storage import archives, journal, settings_rows, tables
+from tallystick.storage.engine import tables
+from tallystick.storage.move import archives
+from tallystick.storage.rows import journal, settings_rows
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 

@@ -37,7 +37,9 @@ from tallystick.records import (
     ProviderDeclaration,
 )
 from tallystick.settings import Settings
-from tallystick.storage import byte_search, journal, tables
+from tallystick.storage.engine import tables
+from tallystick.storage.rows import journal
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import ScriptedExtractor, StepClock

@@ -11,7 +11,8 @@ import pytest
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.records import Actor
 from tallystick.settings import Settings
-from tallystick.storage import erasing, settings_rows
+from tallystick.storage.rows import settings_rows
+from tallystick.storage.text import erasing
 from tallystick.tally import Tally
 from tallystick.tally import services as tally_services
 from tallystick.tally.services import services_of
@@ -42,7 +43,7 @@ def a_day_passes(tally: Tally, calendar: Calendar, days: float = 1) -> None:
 
 def texts_of(tally: Tally, memory_id: str) -> list[str | None]:
     """The stored texts of the versions of a memory."""
-    from tallystick.storage import memories
+    from tallystick.storage.rows import memories
 
     with services_of(tally).store.database.read() as connection:
         stored = memories.get(connection, memory_id)
@@ -102,7 +103,7 @@ def test_a_tally_of_a_library_call_destroys_no_text(open_tally: OpenTally) -> No
 
 
 def test_jobs_that_are_over_leave_after_their_days(open_tally: OpenTally, monkeypatch: Any) -> None:
-    from tallystick.storage import jobs
+    from tallystick.storage.rows import jobs
 
     calendar = Calendar()
     monkeypatch.setattr(jobs, "database_clock", lambda connection: calendar.now())

@@ -9,7 +9,7 @@ import pytest
 
 from tallystick import Actor, Tally
 from tallystick.errors import Denied
-from tallystick.storage import sizes
+from tallystick.storage.text import sizes
 
 OpenTally = Callable[..., Tally]
 

@@ -1,0 +1,255 @@
+"""The background of one tally: jobs, the memories that lack a vector, and Chroma.
+
+Recall is right before, during and after. Workers call `turn`; `run` does all of it at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from tallystick.jobs.chroma import ChromaDrain, Progress
+from tallystick.jobs.derived import Derived, Graph, Segments, Words
+from tallystick.jobs.embedding import (
+    EmbeddingHandler,
+    ReembeddingHandler,
+    enqueue_missing,
+)
+from tallystick.jobs.graph import GraphHandler, enqueue_unread
+from tallystick.jobs.reconcile import Reconciled
+from tallystick.jobs.runner import FailedJob, Handler, JobRunner, Round
+from tallystick.jobs.worker import Worker
+from tallystick.memory import MemoryContext
+from tallystick.records import RebuiltIndex
+
+_SWEEP_SECONDS = 60.0
+"""The pause after which it looks for memories without a vector, which only a failure or a changed
+embedder leaves.
+"""
+_INDEX_SECONDS = 2.0
+"""The time after which filling Chroma lets jobs have their turn."""
+
+
+@dataclass(frozen=True)
+class Drained:
+    """The result of one round."""
+
+    embedded: int
+    """Vectors made, of jobs and of memories that had none of the current embedder."""
+    indexed: int
+    """Memories brought up to date in Chroma, or into it where a scope has grown large."""
+    left: int
+    """Memories that still wait for Chroma, as another process owns it or it was not asked for."""
+    jobs: int = 0
+    """Jobs that were carried out, whatever came of them."""
+    failed: tuple[FailedJob, ...] = ()
+    """Of them those that failed: each ended so, or waits for its next attempt."""
+
+
+@dataclass
+class Chore:
+    """Work that is looked after now and then, such as retention."""
+
+    call: Callable[[], object]
+    every: float
+    """Seconds from one call to the next."""
+    first: float = 0.0
+    """Seconds from the opening to the first call."""
+    done_at: float | None = None
+
+
+class Background:
+    """The follow-up work of one tally. Thread-safe.
+
+    `paused`, `reconcile` and `rebuild` wait for the work under way.
+    """
+
+    def __init__(
+        self,
+        context: MemoryContext,
+        handlers: Iterable[Handler] = (),
+        *,
+        chores: Iterable[Chore] = (),
+        eager: bool,
+        drain_at: int = 1_000,
+    ) -> None:
+        self._context = context
+        self.runner = JobRunner(
+            context.store,
+            context.gate,
+            [
+                EmbeddingHandler(context),
+                ReembeddingHandler(context),
+                GraphHandler(context),
+                *handlers,
+            ],
+        )
+        self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at)
+        self.derived: tuple[Derived, ...] = (
+            Words(context),
+            Segments(context),
+            Graph(context),
+            self._chroma,
+        )
+        """What the doctor asks, and the background brings up to date."""
+        self._chores = [
+            Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS),
+            *(Chore(each.follow, _SWEEP_SECONDS) for each in self.derived),
+            *chores,
+        ]
+        self._opened_at = time.monotonic()
+        self._traffic = _Traffic()
+        self._workers: list[Worker] = []
+        self.wakes: tuple[threading.Event, ...] = ()
+        """What a write sets, so that each worker looks for its job at once."""
+        if context.index is not None:
+            context.index.on_doubt = self.wake
+
+    @property
+    def failures(self) -> int:
+        """Rounds that failed since the tally was opened."""
+        return sum(worker.failures for worker in self._workers)
+
+    def worker(self, kinds: Sequence[str] | None = None) -> Worker:
+        """Return a new worker of this tally, for jobs of some kinds or for everything. It is not
+        started. Raises InvalidInput for a kind that nothing handles.
+        """
+        self.runner.require_kinds(kinds)
+        worker = Worker(lambda stopping: self.turn(stopping, kinds))
+        self._workers.append(worker)
+        self.wakes = tuple(each.wake for each in self._workers)
+        return worker
+
+    def wake(self) -> None:
+        """Let the workers look for work at once."""
+        for event in self.wakes:
+            if not event.is_set():  # to look costs less than to set it anew
+                event.set()
+
+    def stop(self) -> None:
+        """Stop every worker after the piece of work under way."""
+        for worker in self._workers:
+            worker.stop()
+
+    def turn(self, stopping: Callable[[], bool], kinds: Sequence[str] | None = None) -> Round:
+        """Carry out what is due, for a worker; `stopping` ends it between two pieces."""
+        is_pausing = self._traffic.is_closed
+        with self._traffic.inside() as entered:
+            if not entered:
+                return Round()
+            if kinds is None:
+                self._do_chores()
+            result = self.runner.run(kinds, is_stopping=lambda: stopping() or is_pausing())
+        if kinds is None and not is_pausing():
+            with self._chroma.turn(wait=False) as mine:
+                if mine:
+                    self._index_turn(lambda: stopping() or is_pausing())
+        return result
+
+    def run(self, progress: Progress = lambda count, total: None) -> Drained:
+        """Do everything that waits, Chroma included, now. Raises StorageError, and the error of a
+        provider that is away where no job could be done.
+        """
+        with self._traffic.inside(wait=True):
+            enqueue_missing(self._context)
+            enqueue_unread(self._context)
+            result = self.runner.run(drain=True, progress=progress)
+        with self._chroma.turn(wait=True):
+            indexed = self._chroma.run()
+            left = self._chroma.backlog()
+        if result.outage is not None and not result.ended:
+            raise result.outage
+        failed = tuple(result.failed.values())
+        return Drained(result.made, indexed, left, result.leased, failed)
+
+    def run_one(self, job_id: str, kind: str) -> bool:
+        """Carry out one job now, if it is due; return False where it is not."""
+        with self._traffic.inside(wait=True):
+            return self.runner.run_one(job_id, kind)
+
+    def reconcile(self, *, repair: bool) -> Reconciled:
+        """Compare Chroma with the database, and with `repair` make it anew where they differ."""
+        return self._chroma.reconcile(repair=repair)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no work begin inside of this block; what is under way comes to its end first."""
+        with self._traffic.closed(), self._chroma.guard:
+            yield
+
+    def rebuild(self, progress: Progress) -> RebuiltIndex:
+        """Make Chroma anew from the database, and let recall analyse its text anew. Raises
+        StorageError where the tally has no Chroma.
+        """
+        self._context.corpora.remove_files()
+        with self._chroma.turn(wait=True):
+            return RebuiltIndex(chroma=self._chroma.rebuild(progress))
+
+    def _do_chores(self) -> None:
+        now = time.monotonic()
+        for chore in self._chores:
+            due_at = (
+                self._opened_at + chore.first
+                if chore.done_at is None
+                else chore.done_at + chore.every
+            )
+            if now >= due_at:
+                chore.call()
+                chore.done_at = now
+
+    def _index_turn(self, stopping: Callable[[], bool]) -> None:
+        self._chroma.mend_in_background()
+        self._chroma.look_for_grown()
+        if not self._chroma.is_due():
+            return
+        self._chroma.repair_once()
+        until = time.monotonic() + _INDEX_SECONDS
+        while not stopping() and self._chroma.step() is not None:
+            if time.monotonic() > until:
+                self.wake()  # jobs have their turn in between
+                return
+
+
+class _Traffic:
+    """Counts who works, so that somebody who needs quiet can wait for it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = 0
+
+    def is_closed(self) -> bool:
+        """Return True while somebody wants quiet."""
+        return self._closed > 0
+
+    @contextmanager
+    def inside(self, *, wait: bool = False) -> Iterator[bool]:
+        """Work inside of this block; yields False, or waits, where somebody wants quiet."""
+        with self._changed:
+            while wait and self._closed:
+                self._changed.wait()
+            entered = not self._closed
+            self._inside += entered
+        try:
+            yield entered
+        finally:
+            with self._changed:
+                self._inside -= entered
+                self._changed.notify_all()
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Nobody works inside of this block."""
+        with self._changed:
+            self._closed += 1
+            while self._inside:
+                self._changed.wait()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._closed -= 1
+                self._changed.notify_all()

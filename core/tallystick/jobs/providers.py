@@ -1,0 +1,80 @@
+"""Providers: the models that a tally learns by, and the order in which they are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from tallystick.errors import EgressDenied, ExtractionError
+from tallystick.jobs.outbound import Answered, Outbound
+from tallystick.memory import MemoryContext
+from tallystick.memory.context import is_local_only
+from tallystick.ports import Decider, Extractor, Summarizer
+from tallystick.records import Memory, ProviderDeclaration
+
+
+class _Provider(Protocol):
+    @property
+    def declaration(self) -> ProviderDeclaration: ...
+
+
+P = TypeVar("P", bound=_Provider)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class LearningContext:
+    """How a tally learns: its providers in the order of preference."""
+
+    memory: MemoryContext
+    outbound: Outbound
+    """What calls of providers go through."""
+    extractors: Sequence[Extractor] = ()
+    deciders: Sequence[Decider] = ()
+    """Without one each fact is proposed as an addition."""
+    summarizer: Summarizer | None = None
+    """Summarizes the communities of the graph."""
+
+
+@dataclass(frozen=True)
+class LearnedBy:
+    """Who drew a conclusion, for its history."""
+
+    provider: str
+    model: str | None = None
+    prompt_version: str | None = None
+    run_id: str | None = None
+    step_id: str | None = None
+
+    @classmethod
+    def of(cls, declaration: ProviderDeclaration, answered: Answered) -> LearnedBy:
+        """Return the names of a provider with the recorded call that it answered."""
+        return cls(
+            declaration.name,
+            answered.model,
+            declaration.prompt_version,
+            answered.run_id,
+            answered.step_id,
+        )
+
+
+def ask_first(providers: Sequence[P], memory: Memory, ask: Callable[[P], R]) -> R:
+    """Return the answer of the first provider that may be given a memory and answers.
+
+    Raises EgressDenied where none may be given it, else the error of the preferred one.
+    """
+    if is_local_only(memory.attributes):
+        providers = [each for each in providers if each.declaration.local]
+        if not providers:
+            raise EgressDenied(
+                "The memory stays on this machine, and no provider of extraction is on it."
+            )
+    errors: list[ExtractionError] = []
+    for provider in providers:
+        try:
+            return ask(provider)
+        except ExtractionError as error:
+            errors.append(error)
+    # What is away may come back: then the preferred one is asked again.
+    raise next((each for each in errors if each.retry == "until_back"), errors[0])

@@ -1,0 +1,240 @@
+"""The six memory tools for code that calls a provider's SDK itself: schemas, and their calls."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
+from typing import Any, Literal, NamedTuple, cast
+
+from pydantic import ValidationError
+
+from tallystick.errors import ApprovalRequired, Blocked, InvalidInput
+from tallystick.kit.arguments import check_word
+from tallystick.kit.binder import ActorSource
+from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
+from tallystick.kit.enforcement import decide_as_person, has_rules, is_enforced
+from tallystick.kit.remote_binder import binder_of
+from tallystick.kit.tool_calls import (
+    ToolCall,
+    record_tool_call,
+    record_tool_error,
+    record_tool_result,
+)
+from tallystick.operations import MEMORY_TOOLS, Arguments, arguments_of, not_approved
+from tallystick.recorder import Step, current_run
+from tallystick.records import ContextItem, JsonObject, ModelAnswer, ModelToolCall, Scope, ToolSpec
+from tallystick.tally import BoundTally, Tally, ToolCheck
+
+PlainApproval = Literal["ask", "elsewhere"]
+
+
+class ToolQuestion(NamedTuple):
+    """A change of memory that a person is asked about before it is made."""
+
+    tool: str
+    arguments: JsonObject
+    description: str
+
+
+@lru_cache(maxsize=1)
+def memory_tool_specs() -> tuple[ToolSpec, ...]:
+    """Return the memory tools as a compile takes them, by name."""
+    return tuple(
+        ToolSpec(name=name, description=tool.description, parameters=_schema(name))
+        for name, tool in sorted(MEMORY_TOOLS.items())
+    )
+
+
+class PlainMemoryTools(ABC):
+    """The memory tools of one tally for calls that a model makes through an SDK."""
+
+    runtime: str
+    """The name of the provider."""
+
+    def __init__(
+        self,
+        tally: Tally | BoundTally | TallyElsewhere,
+        *,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+        approval: PlainApproval = "ask",
+        ask: Callable[[ToolQuestion], bool | str] | None = None,
+    ) -> None:
+        """`memory_modify` and `memory_forget` ask a person by `ask`, which answers True, False, or
+        the reason against it; without it they are refused. With `approval="elsewhere"` they act at
+        once, for agents whose own code asks. All go by the rules of the tally.
+        """
+        self._binder = binder_of(
+            tally, runtime=self.runtime, piece="memory_tools", actor=actor, scope=scope
+        )
+        check_word("approval", approval, PlainApproval)
+        self._approval, self._ask = approval, ask
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """The tools for `bound.compile(…, tools=…)`."""
+        return memory_tool_specs()
+
+    def has(self, name: str) -> bool:
+        """Return True for the name of a memory tool."""
+        return name in MEMORY_TOOLS
+
+    def run(self, call: ModelToolCall) -> JsonObject:
+        """Run a call and return its answer; a refusal is an answer that the model reads.
+
+        Inside of a run of this tally the call is a step of it. Where a rule wants an approval,
+        `ask` gives or denies it; without `ask` it waits for a person, and the answer says so.
+        Raises InvalidInput for a call of another tool.
+        """
+        if not self.has(call.name):
+            raise InvalidInput(
+                f"{call.name!r} is no memory tool. Run it yourself, and give its result to the "
+                "next compile."
+            )
+        bound = self._binder.bound(None)
+        run = current_run()
+        if run is None or run.id != self._binder.current_run_id():
+            return self._answer(bound, call)
+        with run.step("tool_call", name=call.name) as step:
+            record_tool_call(step, ToolCall(call.name, call.arguments, call.id))
+            answer = self._answer(bound, call)
+            _record_answer(step, answer)
+        return answer
+
+    def results(self, calls: Iterable[ModelToolCall]) -> list[ContextItem]:
+        """Run the memory tools among these calls; return their results for the next compile."""
+        return [
+            ContextItem.load(
+                {
+                    "id": f"result-{call.id}",
+                    "kind": "tool_result",
+                    "content": text_of(self.run(call)),
+                    "tool_call_id": call.id,
+                }
+            )
+            for call in calls
+            if self.has(call.name)
+        ]
+
+    @property
+    def definitions(self) -> list[dict[str, Any]]:
+        """The tools as a call of the provider's SDK takes them, by name."""
+        return [self._definition(spec) for spec in memory_tool_specs()]
+
+    def outputs(self, response: Any) -> list[dict[str, Any]]:
+        """Run the memory tools that an answer of the SDK calls; return their results for the next
+        request, where they stand behind that answer.
+        """
+        body = response if isinstance(response, Mapping) else response.to_dict(mode="json")
+        return [
+            self._output(call, text_of(self.run(call)))
+            for call in self._parse(body).tool_calls
+            if self.has(call.name)
+        ]
+
+    @abstractmethod
+    def _definition(self, spec: ToolSpec) -> dict[str, Any]:
+        """Return a tool in the provider's form."""
+
+    @abstractmethod
+    def _parse(self, response: Mapping[str, Any]) -> ModelAnswer:
+        """Return an answer of the provider, as JSON, in no provider's form."""
+
+    @abstractmethod
+    def _output(self, call: ModelToolCall, text: str) -> dict[str, Any]:
+        """Return the result of a call in the provider's form."""
+
+    def _answer(self, bound: BoundTally | TallyElsewhere, call: ModelToolCall) -> JsonObject:
+        tool = MEMORY_TOOLS[call.name]
+        try:
+            call = call.model_copy(update={"arguments": tool_arguments(call.name, call.arguments)})
+        except InvalidInput as error:
+            return {"error": "InvalidInput", "message": str(error)}
+        check = ToolCheck(arguments=call.arguments)
+        if (
+            isinstance(bound, BoundTally)
+            and has_rules(bound, "tool_call")
+            and not is_enforced(bound, "tool_call", call.name, call.id)
+        ):
+            try:
+                check = self._checked(bound, call)
+            except Blocked as error:
+                return {"error": error.code, "message": str(error)}
+        if tool.needs_approval and self._approval == "ask" and check.approval is None:
+            if self._ask is None:
+                return not_approved(call.name, "Nobody can be asked: the agent was given no `ask`.")
+            answer = self._ask(_question(call))
+            if answer is not True:
+                return not_approved(call.name, answer if isinstance(answer, str) else "")
+        result: JsonObject = check.result(run_memory_tool(bound, call.name, check.arguments))
+        return result
+
+    def _checked(self, bound: BoundTally, call: ModelToolCall) -> ToolCheck:
+        """Check a call by the rules; a person whom a rule asks answers through `ask`. Raises
+        Blocked.
+        """
+
+        def check() -> ToolCheck:
+            return bound.check_tool_call(
+                call.name, call.arguments, tool_call_id=call.id, piece="memory_tools"
+            )
+
+        try:
+            return check()
+        except ApprovalRequired as error:
+            if self._ask is None or self._approval != "ask":
+                raise
+            answer = self._ask(_question(call))
+            reason = answer if isinstance(answer, str) else "answered when the agent asked"
+            decide_as_person(bound, error.approvals, approved=answer is True, reason=reason)
+        return check()
+
+
+def _question(call: ModelToolCall) -> ToolQuestion:
+    return ToolQuestion(call.name, call.arguments, MEMORY_TOOLS[call.name].description)
+
+
+def text_of(answer: JsonObject) -> str:
+    """Return the answer of a tool as the text that a model reads."""
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+
+
+def _record_answer(step: Step, answer: JsonObject) -> None:
+    if "error" in answer:
+        record_tool_error(step, None, str(answer.get("message", "")))
+        step.end("failed", wait=False)
+    else:
+        record_tool_result(step, answer)
+
+
+def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
+    """Return the arguments that a model gave to a memory tool, in the types that it takes and with
+    its defaults.
+
+    Raises InvalidInput, which names each that does not fit.
+    """
+    try:
+        valid = _arguments(name).model_validate(arguments)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False, include_context=False)
+        raise InvalidInput(
+            "; ".join(
+                f"{'.'.join(map(str, problem['loc'])) or name}: {problem['msg']}"
+                for problem in problems
+            )
+        ) from error
+    return cast(JsonObject, valid.model_dump())
+
+
+@cache
+def _arguments(name: str) -> type[Arguments]:
+    return arguments_of(MEMORY_TOOLS[name].function, name)
+
+
+def _schema(name: str) -> JsonObject:
+    schema = _arguments(name).model_json_schema()
+    for entry in (schema, *schema["properties"].values()):
+        entry.pop("title", None)
+    return cast(JsonObject, schema)

@@ -1,0 +1,1 @@
+"""The database of a tally: tables, statements, commits, and where its files are."""

@@ -1,0 +1,225 @@
+"""Failures of the database as errors of ours: no SQL and no values in a message.
+
+An error comes from SQLAlchemy, or from the driver where a statement was given to it directly; both
+are told alike. A server may die at any moment, and whatever is raised then says the same: that it
+could not be reached, or, where a commit was sent and nobody can tell (`outcomes`), that the write
+may or may not be there.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import sqlalchemy.exc
+
+from tallystick.errors import (
+    BusyTally,
+    CorruptTally,
+    InvalidRecord,
+    ReadOnlyTally,
+    StorageError,
+    TallystickError,
+    UnwritableReason,
+)
+
+_BUSY_STATES = frozenset({"55P03", "40P01"})
+"""PostgreSQL's codes of a lock that was not to be had in time, and of a deadlock."""
+_UNWRITABLE_STATES: dict[str, UnwritableReason] = {"25006": "read_only", "53100": "disk_full"}
+"""PostgreSQL's codes of a server or session that only reads, and of a full disk."""
+_UNWRITABLE_CODES: dict[str, UnwritableReason] = {
+    "SQLITE_FULL": "disk_full",
+    "SQLITE_READONLY": "no_permission",
+    "SQLITE_IOERR_WRITE": "write_failed",
+    "SQLITE_IOERR_TRUNCATE": "write_failed",
+    "SQLITE_IOERR_SHMSIZE": "write_failed",
+    "SQLITE_IOERR_SHMOPEN": "write_failed",
+}
+_NO_CONNECTION = ("too many clients", "connection slots are reserved", "too many connections")
+_UNREACHABLE = (
+    "connection is bad",
+    "connection refused",
+    "connection timeout expired",
+    "timeout expired",
+    "is starting up",
+    "in recovery mode",
+    "not yet accepting connections",
+    "is shutting down",
+    "terminating connection",
+    "server closed the connection",
+    "connection is closed",
+    "the connection is lost",
+    "resolve host",
+    "no such file or directory",
+    "reset by peer",
+    "error response during ssl exchange",
+    "broken pipe",
+    "unreachable",
+    "no route to host",
+    "could not receive data",
+    "could not send data",
+)
+_ENDED_STATES = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03"})
+"""PostgreSQL's codes of a server that ends a connection, or takes none."""
+
+
+_OPEN = (
+    "PostgreSQL ended the connection while a write was being committed: it may or may not be "
+    "there. Look for it before you write it again, or repeat the call under the "
+    "`idempotency_key` that it had."
+)
+
+
+def is_failure(error: BaseException) -> bool:
+    """Return True for an error of SQLAlchemy, or of the driver itself."""
+    return isinstance(error, sqlalchemy.exc.SQLAlchemyError) or _is_drivers(error)
+
+
+def _is_drivers(error: object) -> bool:
+    driver: Any = sys.modules.get("psycopg")  # not loaded for SQLite
+    return isinstance(error, sqlite3.Error) or (
+        driver is not None and isinstance(error, driver.Error)
+    )
+
+
+def was_lost(error: BaseException) -> bool:
+    """Return True if the server ended the connection, or there was none to be had."""
+    if isinstance(error, sqlalchemy.exc.DBAPIError) and error.connection_invalidated:
+        return True
+    if isinstance(error, sqlalchemy.exc.InvalidRequestError):
+        # What is raised of a connection that was given up, by a statement which came later.
+        text = str(error).lower()
+        return "invalid transaction" in text or "connection is closed" in text
+    original = cast(Any, error if _is_drivers(error) else getattr(error, "orig", None))
+    if original is None or isinstance(original, sqlite3.Error):
+        return False
+    state, text = _state_of(original), str(original).lower()
+    if state:
+        return state in _ENDED_STATES or state.startswith("08")
+    driver: Any = sys.modules["psycopg"]
+    if not isinstance(original, driver.OperationalError):
+        return False
+    if any(words in text for words in _UNREACHABLE):
+        return True
+    # Without a code it is the way to the server that failed; one that cannot be connected to may
+    # have been refused for another reason, such as a password.
+    is_refused = text.startswith(("connection failed", "connection is bad", "multiple connection"))
+    return not is_refused and not any(words in text for words in _NO_CONNECTION)
+
+
+def was_cut_off(error: BaseException) -> bool:
+    """Return True if the connection was lost before anything was written, so that the same may be
+    written again; `error` is what `answerable` or `translate` made of it.
+    """
+    return error.__cause__ is not None and was_lost(error.__cause__) and str(error) != _OPEN
+
+
+def was_not_opened(error: BaseException) -> bool:
+    """Return True if SQLite could not open, or make, a file of the database."""
+    original = getattr(error.__cause__, "orig", None)
+    return str(getattr(original, "sqlite_errorname", "")).startswith("SQLITE_CANTOPEN")
+
+
+def damaged() -> CorruptTally:
+    return CorruptTally(
+        "The database file is damaged. Restore it from a copy; Chroma can be rebuilt from it."
+    )
+
+
+@contextmanager
+def readable(subject: str) -> Iterator[None]:
+    """Raise CorruptTally for the errors of Python, JSON or the records on a damaged row."""
+    try:
+        yield
+    except (TypeError, ValueError, InvalidRecord) as error:
+        raise CorruptTally(f"The row of {subject} is not readable.") from error
+
+
+def translate(error: BaseException, *, committing: bool = False) -> TallystickError:
+    """Return our error for a failure (`is_failure`); its message contains no SQL and no values.
+    `committing` says that a commit was sent, whose outcome is not known without an answer.
+    """
+    original = cast(Any, error if _is_drivers(error) else getattr(error, "orig", None))
+    text = str(original or error).lower()
+    if (reason := why_unwritable(original)) is not None:
+        return ReadOnlyTally(reason)
+    if _is_operational(error):
+        if "locked" in text or "busy" in text or _state_of(original) in _BUSY_STATES:
+            return BusyTally()
+        if any(words in text for words in _NO_CONNECTION):
+            return BusyTally(
+                "PostgreSQL has no free connection. Raise its `max_connections`, lower `readers`, "
+                "or close other clients, and try again."
+            )
+        if "unable to open" in text:
+            return StorageError(
+                "The database file could not be opened. Check the folder and its permissions."
+            )
+    if was_lost(error):
+        if committing:
+            return StorageError(_OPEN)
+        return StorageError(
+            "PostgreSQL could not be reached, or it ended the connection. Nothing was written. "
+            "Try again once the server answers."
+        )
+    if isinstance(error, (sqlalchemy.exc.DatabaseError, sqlite3.DatabaseError)) and (
+        "malformed" in text or "not a database" in text or "corrupt" in text
+    ):
+        return damaged()
+    if isinstance(error, sqlalchemy.exc.TimeoutError):
+        return BusyTally(
+            "Every reader is in use. Raise `readers`, or close results that you keep open."
+        )
+    kind = type(original).__name__ if original is not None else type(error).__name__
+    return StorageError(
+        f"The database refused a statement ({kind}: {_first_line(text)}). Nothing was written."
+    )
+
+
+@contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise our own errors for failures of the database inside the block."""
+    try:
+        yield
+    except Exception as error:
+        if not is_failure(error):
+            raise
+        raise translate(error) from error
+
+
+def answerable(error: BaseException, *, committing: bool = False) -> BaseException:
+    """Return what a caller is given for an error: a failure of the database as our own."""
+    if not is_failure(error):
+        return error
+    ours = translate(error, committing=committing)
+    ours.__cause__ = error
+    return ours
+
+
+def _is_operational(error: BaseException) -> bool:
+    driver: Any = sys.modules.get("psycopg")
+    kinds = (sqlalchemy.exc.OperationalError, sqlite3.OperationalError)
+    return isinstance(error, kinds) or (
+        driver is not None and isinstance(error, driver.OperationalError)
+    )
+
+
+def why_unwritable(original: object) -> UnwritableReason | None:
+    """Return why a driver's error says that nothing can be written; None for another error."""
+    name = str(getattr(original, "sqlite_errorname", ""))
+    if name.startswith("SQLITE_READONLY"):
+        name = "SQLITE_READONLY"
+    return _UNWRITABLE_CODES.get(name) or _UNWRITABLE_STATES.get(_state_of(original))
+
+
+def _state_of(original: object) -> str:
+    return str(getattr(original, "sqlstate", None) or "")
+
+
+def _first_line(text: str) -> str:
+    # The first line of a driver's message names the constraint or object; later lines may quote
+    # values.
+    return text.splitlines()[0][:200] if text else "no message"

@@ -1,0 +1,1 @@
+"""What is derived from the rows and searched: how it follows them."""

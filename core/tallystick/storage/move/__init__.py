@@ -1,0 +1,1 @@
+"""Tallies on the move: archives, copies of files, restoring and merging."""

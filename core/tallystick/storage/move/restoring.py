@@ -1,0 +1,154 @@
+"""Whole tallies: all that a database has into a folder, and the rows of an archive into a new
+database, which is at its place only when all of it was found to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Table, func, insert, inspect, select, text, true
+from sqlalchemy.sql.elements import ColumnElement
+
+from tallystick.errors import CorruptTally, StateConflict, TallyNotFound
+from tallystick.storage.engine import migrate
+from tallystick.storage.engine.database import Database
+from tallystick.storage.move import archives
+from tallystick.storage.move.archives import DATABASE, Archive, Progress
+from tallystick.storage.move.file_copies import copy_database
+from tallystick.storage.rows import objects
+
+_LONGEST_NAME = 50
+"""Characters of a schema that the name of the one beside it begins with: PostgreSQL takes 63."""
+
+
+def back_up(
+    database: Database, folder: Path, progress: Progress, *, missing: list[str]
+) -> dict[str, Any]:
+    """Write all that a database of any schema has into `folder`: a copy of the file of SQLite, the
+    rows of PostgreSQL. Return what the manifest has of it. Names of objects that are not there are
+    added to `missing`. Raises CorruptTally, StorageError, OSError.
+    """
+    if database.is_postgres:
+        with database.read() as connection:
+            return write_whole(connection, folder, progress, missing=missing)
+    file = folder / DATABASE
+    copy_database(database, file, progress, missing=missing)
+    copy = Database(URL.create("sqlite", database=str(file)))
+    with closing(copy), copy.read() as connection:
+        facts, selected = _facts(connection)
+        return {**facts, "rows": archives.count_rows(connection, selected)}
+
+
+def write_whole(
+    connection: Connection, folder: Path, progress: Progress, *, missing: list[str]
+) -> dict[str, Any]:
+    """Write all rows of a database into `folder`, and return what the manifest has of them. Names
+    of objects that are not there are added to `missing`. Raises StorageError, OSError.
+    """
+    facts, selected = _facts(connection)
+    written = archives.write_rows(connection, folder, selected, progress, missing=missing)
+    counters = archives.counters_of(connection, [table for table, _ in selected])
+    return {**facts, **written, "counters": counters}
+
+
+def is_empty(database: Database) -> bool:
+    """Return True if a database of any schema has no row but settings."""
+    with database.read() as connection:
+        _, selected = _facts(connection)
+        return not any(
+            connection.execute(select(1).select_from(table).limit(1)).first()
+            for table, _ in selected
+            if table.name != "settings"
+        )
+
+
+def _facts(connection: Connection) -> tuple[dict[str, Any], archives.Selected]:
+    """Return the schema of a database, and its tables with the rows that a backup has."""
+    schema = migrate.revision_of(connection)
+    if schema is None:
+        raise TallyNotFound("There is no tally in this database.")
+    selected = [
+        (table, _kept_rows(table)) for table in archives.declared_tables(connection, schema)
+    ]
+    return {"database": connection.dialect.name, "schema": schema}, selected
+
+
+def _kept_rows(table: Table) -> ColumnElement[bool]:
+    if table.name != "settings":
+        return true()
+    names = table.c["name"]
+    return names.not_like(objects.OWN_SETTINGS) & names.not_like("chroma.%")
+
+
+def fill(url: URL, schema: str, archive: Archive, progress: Progress) -> None:
+    """Make the tables of an archive's schema in an empty database, with its rows, their numbers
+    included; on PostgreSQL in a new schema. Raises CorruptTally, UnreleasedTally.
+    """
+    database = Database(url, schema=schema)
+    with closing(database), database.migrating() as tx:
+        if database.is_postgres:
+            tx.execute(text(f"CREATE SCHEMA {_quoted(schema)}"))
+        migrate.create_schema(tx, archive.schema)
+        new_tables = archives.declared_tables(tx, archive.schema)
+        unknown = sorted(set(archive.rows) - {table.name for table in new_tables})
+        if unknown:
+            raise CorruptTally(f"The backup has a table that its schema has not: {unknown[0]!a}.")
+        done, total = 0, sum(archive.rows.values())
+        for table in new_tables:
+            for page in archive.pages(table):
+                tx.execute(insert(table), page)
+                done += len(page)
+                progress(done, total)
+            if archives.has_counter(tx, table):
+                (key,) = table.primary_key.columns
+                last = archive.manifest["counters"].get(table.name, 1)
+                highest = tx.execute(select(func.max(key))).scalar() or 1
+                archives.move_counter(tx, table, max(highest, last))
+
+
+@contextmanager
+def schema_beside(url: URL, schema: str) -> Iterator[str]:
+    """Yield the name of a schema that is not there; at the end the tables that were made in it move
+    to `schema`, in one transaction, and what else is there stays. Where something fails nothing is
+    left; what was left of one that was cut off goes with the next one. Raises StateConflict where
+    `schema` has tables.
+    """
+    beside = f"{schema[:_LONGEST_NAME]}.restoring"
+    place = Database(url, schema=schema)
+    try:
+        with place.migrating() as connection:
+            _require_empty(connection, schema)
+            connection.execute(text(f"DROP SCHEMA IF EXISTS {_quoted(beside)} CASCADE"))
+        try:
+            yield beside
+            with place.migrating() as connection:
+                _require_empty(connection, schema)
+                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}"))
+                for table in inspect(connection).get_table_names(schema=beside):
+                    source = f"{_quoted(beside)}.{_quoted(table)}"
+                    connection.execute(text(f"ALTER TABLE {source} SET SCHEMA {_quoted(schema)}"))
+                connection.execute(text(f"DROP SCHEMA {_quoted(beside)}"))
+        except BaseException:
+            with place.migrating() as connection:
+                connection.execute(text(f"DROP SCHEMA IF EXISTS {_quoted(beside)} CASCADE"))
+            raise
+    finally:
+        place.close()
+
+
+def _require_empty(connection: Connection, schema: str) -> None:
+    if inspect(connection).get_table_names(schema=schema):
+        raise StateConflict(
+            schema,
+            state="in use",
+            reason="it has tables",
+            hint="Restore into a database that has no tally yet.",
+            what="The schema",
+        )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,1 @@
+"""Rows: one module for each kind, which reads and writes it."""

@@ -1,0 +1,91 @@
+"""Occurrences: the memory that a text is a second occurrence of, and the next place in a
+conversation. Where the number of the scope is known before its lock, they are read with it
+(`…_ahead`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import Connection, bindparam, func, literal_column, select
+
+from tallystick.storage.engine import tables
+from tallystick.storage.engine.batches import Read
+from tallystick.storage.engine.prepared import Prepared
+
+_m = tables.memories
+_STATEMENT = Prepared(
+    select(_m.c.doc, _m.c.id, _m.c.version).where(
+        _m.c.scope_id == bindparam("scope_id"),
+        _m.c.kind == bindparam("kind"),
+        _m.c.content_key == bindparam("content_key"),
+        _m.c.state == literal_column("'active'"),
+        _m.c.conversation.is_(None),
+    )
+)
+_TURN = Prepared(
+    select(_m.c.doc, _m.c.id, _m.c.version, _m.c.content_key, _m.c.state).where(
+        _m.c.scope_id == bindparam("scope_id"),
+        _m.c.conversation == bindparam("conversation"),
+        _m.c.position == bindparam("position"),
+    )
+)
+_LAST_POSITION = Prepared(
+    select(func.max(_m.c.position)).where(
+        _m.c.scope_id == bindparam("scope_id"), _m.c.conversation == bindparam("conversation")
+    )
+)
+
+
+class Statement(NamedTuple):
+    """A loose memory, which is no turn of a conversation."""
+
+    doc: int
+    id: str
+    version: int
+
+
+class Turn(NamedTuple):
+    """A memory that is a turn of a conversation."""
+
+    doc: int
+    id: str
+    version: int
+    content_key: str
+    state: str
+
+
+def statement_ahead(scope_id: int, kind: str, content_key: str) -> Read:
+    """Return what is read ahead of a unit that calls `find_statement` first."""
+    return _STATEMENT, {"scope_id": scope_id, "kind": kind, "content_key": content_key}
+
+
+def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -> Statement | None:
+    """Return the active loose memory of this scope with the same content, or None."""
+    _, values = statement_ahead(scope_id, kind, content_key)
+    rows = _STATEMENT(tx, values)
+    return Statement(*rows[0]) if rows else None
+
+
+def turn_ahead(scope_id: int, conversation: str, position: int) -> Read:
+    """Return what is read ahead of a unit that calls `find_turn` first."""
+    return _TURN, {"scope_id": scope_id, "conversation": conversation, "position": position}
+
+
+def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -> Turn | None:
+    """Return the turn at this position of a conversation, or None."""
+    _, values = turn_ahead(scope_id, conversation, position)
+    rows = _TURN(tx, values)
+    return Turn(*rows[0]) if rows else None
+
+
+def next_position_ahead(scope_id: int, conversation: str) -> Read:
+    """Return what is read ahead of a unit that calls `next_position` first."""
+    return _LAST_POSITION, {"scope_id": scope_id, "conversation": conversation}
+
+
+def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
+    """Return the position after the last turn of a conversation; 0 for a new one."""
+    _, values = next_position_ahead(scope_id, conversation)
+    ((last,),) = _LAST_POSITION(tx, values)
+    return 0 if last is None else int(last) + 1

@@ -1,0 +1,103 @@
+"""Rows of working memory: the values that a run stores under names, each in its scope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, func, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from tallystick.storage.engine import containment, tables
+from tallystick.storage.engine.prepared import Prepared, upsert
+
+_t = tables.working
+_KEY = ("scope_id", "run_id", "name")
+_CHANGING = ("body", "created_by", "updated_at", "expires_at")
+_PUT = Prepared(upsert(_t, (*_KEY, *_CHANGING), key=_KEY, replacing=_CHANGING))
+
+
+def put(
+    tx: Connection,
+    scope_id: int,
+    run_id: str,
+    name: str,
+    body: str,
+    *,
+    created_by: str,
+    at: int,
+    expires_at: int,
+) -> None:
+    """Store a value under a name of a run, in place of an earlier one."""
+    _PUT(
+        tx,
+        {
+            "scope_id": scope_id,
+            "run_id": run_id,
+            "name": name,
+            "body": body,
+            "created_by": created_by,
+            "updated_at": at,
+            "expires_at": expires_at,
+        },
+    )
+
+
+class StoredValue(NamedTuple):
+    """One value of a run."""
+
+    name: str
+    body: str
+    updated_at: int
+    """Microseconds UTC."""
+
+
+def values_of(
+    connection: Connection, scope_ids: Sequence[int], run_id: str, *, at: int
+) -> list[StoredValue]:
+    """Return the values of a run that have not expired, in the order of names."""
+    query = select(_t.c.name, _t.c.body, _t.c.updated_at).where(
+        _t.c.scope_id.in_(scope_ids), _t.c.run_id == run_id, _t.c.expires_at > at
+    )
+    return [StoredValue._make(row) for row in connection.execute(query.order_by(_t.c.name))]
+
+
+def remove(tx: Connection, scope_ids: Sequence[int], run_id: str, name: str | None) -> int:
+    """Remove one value of a run, or all of them without a name; return their number."""
+    condition = _t.c.scope_id.in_(scope_ids) & (_t.c.run_id == run_id)
+    if name is not None:
+        condition &= _t.c.name == name
+    return _remove(tx, condition)
+
+
+def count_expired(connection: Connection, at: int) -> int:
+    """Return the number of values that have expired, of all scopes."""
+    return _count(connection, _t.c.expires_at <= at)
+
+
+def remove_expired(tx: Connection, at: int) -> int:
+    """Remove the values that have expired, of all scopes; return their number."""
+    return _remove(tx, _t.c.expires_at <= at)
+
+
+def count_with(
+    connection: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None
+) -> int:
+    """Return the number of values that contain one of `needles`, or whose name or run does, in
+    these scopes or, for None, in all.
+    """
+    return _count(connection, containment.holds(connection, _t, needles, within))
+
+
+def remove_with(tx: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None) -> int:
+    """Remove the values that `count_with` counts; return their number."""
+    return _remove(tx, containment.holds(tx, _t, needles, within))
+
+
+def _count(connection: Connection, condition: ColumnElement[bool]) -> int:
+    query = select(func.count()).select_from(_t).where(condition)
+    return int(connection.execute(query).scalar_one())
+
+
+def _remove(tx: Connection, condition: ColumnElement[bool]) -> int:
+    return int(tx.execute(delete(_t).where(condition)).rowcount)
