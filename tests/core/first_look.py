@@ -35,8 +35,7 @@ FIRST_LOOK = {
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
     "ranking/segment storage/index/corpus_cache storage/index/segment_files "
     "storage/index/segments",
-    "kit/test_capture.py": "kit/call_tree kit/stream_times kit/tool_calls testing/capture "
-    "testing/comparison",
+    "kit/test_capture.py": "kit/call_tree kit/tool_calls testing/capture testing/comparison",
     "../callbacks/test_langchain_middleware.py": "kit/rendering testing/adapter_contract",
     "../integrations/test_checked_arguments.py": "policy/tool_schemas",
     "../integrations/test_first_arguments.py": "kit/arguments",

@@ -18,7 +18,14 @@ from tallystick.kit.arguments import (
 )
 from tallystick.kit.background import Background, on_close
 from tallystick.kit.binder import ActorSource, Binder, named_actor
-from tallystick.kit.call_tree import AnswerFacts, OpenCall, RootRun, answer_summary, begin_call
+from tallystick.kit.call_tree import (
+    AnswerFacts,
+    OpenCall,
+    RootRun,
+    StreamTimes,
+    answer_summary,
+    begin_call,
+)
 from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.kit.confirmations import confirm_token, confirmed_version, unconfirmed
 from tallystick.kit.conversations import AGENT_CONFIG, conversation_context
@@ -75,7 +82,6 @@ from tallystick.kit.rendering import (
     message_item,
 )
 from tallystick.kit.sessions import is_first_to_record, note_seen_again, recorded_elsewhere
-from tallystick.kit.stream_times import StreamTimes
 from tallystick.kit.tool_calls import (
     ToolCall,
     record_approval,

@@ -12,12 +12,41 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tallystick.kit.parameters import recordable_metadata
-from tallystick.kit.stream_times import StreamTimes
 from tallystick.kit.tool_calls import ToolCall
 from tallystick.recorder import Run, Step
 from tallystick.records import LONGEST_NAME, EntryKind, StepKind, StepStatus
 from tallystick.tally import BoundTally
 from tallystick.tokens.prices import cost_of
+
+
+class StreamTimes:
+    """Counts the chunks of a stream, and times its first and its last from the start of the step.
+
+    Times are microseconds of the tally's clock. Not thread-safe: chunks of one stream follow one
+    another.
+    """
+
+    __slots__ = ("_step", "chunks", "first_us", "last_us")
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self.chunks = 0
+        self.first_us = 0
+        self.last_us = 0
+
+    def add_chunk(self) -> None:
+        """Count a chunk that has just come."""
+        self.last_us = self._step.elapsed_us()
+        if not self.chunks:
+            self.first_us = self.last_us
+        self.chunks += 1
+
+    def summary(self) -> dict[str, Any]:
+        """Return the part of a receipt's summary about the stream; empty if no chunk came."""
+        if not self.chunks:
+            return {}
+        times = {"chunks": self.chunks, "first_us": self.first_us, "last_us": self.last_us}
+        return {"stream": times}
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -92,6 +93,35 @@ def services_of(tally: _Wired) -> Services:
     return tally._services
 
 
+@dataclass(frozen=True)
+class Callers:
+    """Who acts where a call names nobody, and how one is read from a call."""
+
+    owner: Actor | None
+    actor_from: Callable[[CallContext], Actor | None] | None
+    owner_fallback: bool
+
+
+@dataclass(frozen=True)
+class Guards:
+    """What calls and texts are held against."""
+
+    rules: tuple[PolicyRule, ...]
+    tool_classes: Mapping[str, ToolClassSource]
+    secret_finders: Sequence[Finder]
+
+
+@dataclass(frozen=True)
+class Models:
+    """What embeds, ranks anew, extracts, decides and summarizes; None for the default or none."""
+
+    embedder: Any
+    reranker: Reranker | None
+    extractors: ExtractorLike | Sequence[ExtractorLike] | None
+    deciders: DeciderLike | Sequence[DeciderLike] | None
+    summarizer: SummarizerLike | None
+
+
 class Services:
     """The dependencies of an opened tally. Thread-safe."""
 
@@ -100,24 +130,17 @@ class Services:
         store: Store,
         settings: Settings,
         *,
-        owner: Actor | None,
-        embedder: Any,
-        rules: Sequence[PolicyRule],
-        background: bool,
+        callers: Callers,
+        guards: Guards,
+        models: Models,
         weights: RecallWeights | None,
-        reranker: Reranker | None,
-        extractors: ExtractorLike | Sequence[ExtractorLike] | None,
-        deciders: DeciderLike | Sequence[DeciderLike] | None,
-        summarizer: SummarizerLike | None,
-        secret_finders: Iterable[Finder],
-        actor_from: Callable[[CallContext], Actor | None] | None,
-        owner_fallback: bool,
-        tool_classes: Mapping[str, ToolClassSource],
+        background: bool,
     ) -> None:
         """Wire the rooms on an open store, recover what a dead process left and start the worker.
 
         `background=False` starts no thread: follow-up work is done by `Tally.drain`.
         """
+        owner, embedder = callers.owner, models.embedder
         self.store = store
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
@@ -128,14 +151,14 @@ class Services:
         self.zone = settings.zone
         """The time zone of moments that are given without an offset."""
         self.owner = owner
-        self.actor_from = actor_from
-        self.owner_fallback = owner_fallback
-        self.rules = tuple(rules)
-        finders = _finders(settings, secret_finders)
+        self.actor_from = callers.actor_from
+        self.owner_fallback = callers.owner_fallback
+        self.rules = guards.rules
+        finders = _finders(settings, guards.secret_finders)
         remote_redactor = Redactor(pii=True, terms=settings.redact_terms, finders=finders)
         self.call_rules = CallRules(
             self.rules,
-            tool_classes,
+            guards.tool_classes,
             store=store,
             environment=settings.environment,
             redactor=remote_redactor,
@@ -160,7 +183,7 @@ class Services:
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             weights=weights or settings.recall_weights,
-            reranker=reranker,
+            reranker=models.reranker,
             rerank_deadline_ms=settings.rerank_deadline_ms,
             corpora=CorpusCache(
                 most_bytes=settings.recall_cache_mb * 1024 * 1024,
@@ -175,7 +198,7 @@ class Services:
             forget_batch=settings.forget_batch,
             forget_preview_only=settings.forget_preview_only,
             graph=settings.graph,
-            summarizes=summarizer is not None,
+            summarizes=models.summarizer is not None,
             alias_threshold=settings.graph_alias_threshold,
             redactor=redactor,
             remote_redactor=remote_redactor,
@@ -205,9 +228,9 @@ class Services:
             self.memory,
             settings,
             self.recorder,
-            extractors=extractors,
-            deciders=deciders,
-            summarizer=summarizer,
+            extractors=models.extractors,
+            deciders=models.deciders,
+            summarizer=models.summarizer,
             prices=self.prices,
             counter=self.counter,
         )

@@ -48,7 +48,7 @@ from tallystick.tally.learning import DeciderLike, ExtractorLike, SummarizerLike
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
-from tallystick.tally.services import Services, record_owner
+from tallystick.tally.services import Callers, Guards, Models, Services, record_owner
 from tallystick.tally.spaces import BoundSpaces
 from tallystick.tally.spellings import respell_argument, unknown_verb
 from tallystick.upkeep.backup import backup_beside, migrate_database, restore
@@ -157,19 +157,11 @@ class Tally:
             services = Services(
                 store,
                 effective,
-                owner=record_owner(store, owner),
-                embedder=embedder,
-                rules=rules,
-                background=background,
+                callers=Callers(record_owner(store, owner), actor_from, owner_fallback),
+                guards=Guards(tuple(rules), tool_classes or {}, secret_finders),
+                models=Models(embedder, reranker, extractor, decider, summarizer),
                 weights=weights,
-                reranker=reranker,
-                extractors=extractor,
-                deciders=decider,
-                summarizer=summarizer,
-                secret_finders=secret_finders,
-                actor_from=actor_from,
-                owner_fallback=owner_fallback,
-                tool_classes=tool_classes or {},
+                background=background,
             )
         except BaseException:
             store.database.close()
