@@ -235,7 +235,7 @@ class PendingStep:
     def row(self) -> dict[str, Any]:
         """Return the fields of the step's record as they are now."""
         return {
-            "step_id": self.id,
+            "id": self.id,
             "run_id": self._chain.run_id,
             "step_index": self._index,
             "step_kind": self.kind,

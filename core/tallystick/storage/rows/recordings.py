@@ -172,7 +172,7 @@ def unfinished_runs(connection: Connection) -> list[UnfinishedRun]:
 
 def step_row(
     *,
-    step_id: str,
+    id: str,
     run_id: str,
     step_index: int,
     step_kind: StepKind,
@@ -186,7 +186,7 @@ def step_row(
 ) -> dict[str, Any]:
     """Return the row of a step, from the fields of its record."""
     return {
-        "id": step_id,
+        "id": id,
         "run_id": run_id,
         "step_index": step_index,
         "step_kind": step_kind,
