@@ -106,7 +106,7 @@ def erase_user(
         if answered is not None:
             return ErasedUser.load(answered)
         plan = _plan(connection, user, shared)
-        longest = _longest_texts(connection, plan.gone)
+        longest = _longest_texts(connection, plan)
     # The user may have left a token or a membership alone, and no scope with a key.
     key = context.frame_keys.signing(actor.private_scope)
     confirmation = Confirmation(context.gate, key, _OPERATION, actor)
@@ -221,11 +221,16 @@ def _payloads(
     return tuple(hit for entry_id, hit in sorted(found.items()) if entry_id not in own)
 
 
-def _longest_texts(connection: Connection, docs: Sequence[int]) -> list[str]:
-    """Return the longest texts of memories, by which the proof searches for copies."""
-    stored = memories.get_docs(connection, docs).values()
+def _longest_texts(connection: Connection, plan: _Plan) -> list[str]:
+    """Return the longest texts that go, by which the proof searches for copies: no text that the
+    scope of a memory which was handed over keeps.
+    """
+    stays = tuple(set(plan.rows.authored) - set(plan.gone))
+    kept = [each.memory.content for each in memories.get_docs(connection, stays).values()]
+    stored = memories.get_docs(connection, plan.gone).values()
     long = {each.memory.content for each in stored if len(each.memory.content) >= _LONG}
-    return sorted(long, key=lambda text: (-len(text), text))[:_SEARCHED]
+    searched = (text for text in long if not any(text in other for other in kept))
+    return sorted(searched, key=lambda text: (-len(text), text))[:_SEARCHED]
 
 
 def _token_content(reason: str, plan: _Plan) -> Any:

@@ -160,6 +160,27 @@ def test_what_was_said_in_shared_scopes_can_be_handed_over(open_tally: OpenTally
         assert (kept.content, kept.created_by) == (SHARED, "project:apollo")
 
 
+def test_a_text_that_was_handed_over_stands_in_the_way_of_no_proof(open_tally: OpenTally) -> None:
+    """It is also that of a private memory, of which the scope got a copy."""
+    with open_tally(**options()) as tally:
+        ada, root, reason = tally.bind(ADA), tally.bind(ROOT), "all of us need it"
+        own, said = ada.remember(SHARED).id, "The heron of the private pond is called Otto."
+        ada.remember(said)
+        into = "project:apollo"
+        token = ada.corrections.promote(own, into, reason=reason).confirm_token
+        copy = ada.corrections.promote(
+            own, into, reason=reason, mode="apply", confirm_token=token
+        ).copy_id
+
+        done = erased(root, "hand_over")
+
+        assert done.proof is not None
+        assert (done.proof.holds, done.proof.problems) == (True, ())
+        assert "the 1 longest texts: every column of every table" in done.proof.checked
+        assert rows_with(tally, said) == {}
+        assert tally.bind(BOB, scope=into).get(str(copy)).content == SHARED
+
+
 def test_a_user_is_erased_as_previewed_and_by_an_operator(open_sqlite: OpenTally) -> None:
     with open_sqlite(**options()) as tally:
         settle_in(tally)

@@ -303,6 +303,8 @@ class ReachMachine(RuleBasedStateMachine):
         self.unused = list(WORDS)
         self.homes: dict[str, set[str]] = {}
         """The memories in which a word was written, and their copies in other scopes."""
+        self.promoted: dict[str, set[str]] = {}
+        """Promoted copies of what says a word, conclusions too: retention leaves them."""
         self.tally = self.opened()
 
     def opened(self) -> Tally:
@@ -404,6 +406,8 @@ class ReachMachine(RuleBasedStateMachine):
             for ids in self.homes.values():
                 if memory.id in ids:
                     ids.add(copy)
+            for word in planted_in(memory.content) if way == "promote" else ():
+                self.promoted.setdefault(word, set()).add(copy)
 
     @rule(data=st.data())
     def forget(self, data: Any) -> None:
@@ -421,6 +425,8 @@ class ReachMachine(RuleBasedStateMachine):
     def purge(self) -> None:
         self.options["clock"].advance(days=31)
         self.tally.bind(ROOT).operator.purge(mode="apply", reason="r")
+        for word, copies in self.promoted.items():
+            self.homes[word] |= copies & with_text(self.tally)
         self.look_for_what_nothing_says()
 
     @rule(shared=st.sampled_from(["destroy", "hand_over"]))
