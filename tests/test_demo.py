@@ -70,7 +70,7 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
         taped, recorded = coding[0], coding[1]
         assert (taped.agent_name, recorded.agent_name) == ("coder, on tape", "coder")
         thinking = [step for step in bound.recordings.steps(recorded.id) if step.name == "think"]
-        _, compiled = bound.recordings.compiled(thinking[2].step_id)
+        _, compiled = bound.recordings.compiled(thinking[2].id)
         # The society's history is out because it has nothing to do with the failure, not for room.
         assert compiled.decision("file:docs/history.md").reason_code == "below_relevance"
         # The function that fails is in one file, and what it calls in another.
