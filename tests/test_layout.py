@@ -178,6 +178,8 @@ except ImportError as error:
         "tallystick.compiler",
         "tallystick.embedding",
         "tallystick.tokens",
+        "tallystick_learning",
+        "tallystick_graph",
         *ADAPTERS,
     ],
 )

@@ -44,7 +44,7 @@ from tallystick.tally.corrections import Corrections
 from tallystick.tally.daily_verbs import DailyVerbs
 from tallystick.tally.jobs import Jobs
 from tallystick.tally.later_replays import ReplayHandler
-from tallystick.tally.learning import DeciderLike, ExtractorLike, SummarizerLike
+from tallystick.tally.models import DeciderLike, ExtractorLike, SummarizerLike
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
@@ -477,7 +477,7 @@ class BoundTally(DailyVerbs):
 
     @property
     def reviews(self) -> Reviews:
-        """The proposals that wait for a person: list, get, decide, reflect."""
+        """The proposals that wait for a person: list, get, decide."""
         return Reviews(self)
 
     @property

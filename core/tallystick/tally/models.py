@@ -1,22 +1,25 @@
-"""How a tally learns: its providers, from code or from settings, and the consent to send text."""
+"""The models that a tally learns by: from code or from settings, and the consent to send text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
-from typing import TypeVar, cast
+from typing import Any, TypeVar
 
 from tallystick.errors import SettingsError
-from tallystick.jobs import (
-    LearningContext,
-    ModelDecider,
-    ModelExtractor,
-    ModelSummarizer,
-    Outbound,
-)
+from tallystick.extension import Extension
+from tallystick.jobs import Outbound
 from tallystick.memory import MemoryContext
-from tallystick.ports import Decider, Extractor, StructuredModel, Summarizer, TokenCounter
+from tallystick.ports import (
+    Decider,
+    Extractor,
+    Models,
+    StructuredModel,
+    Summarizer,
+    TokenCounter,
+)
 from tallystick.recorder import RecorderContext
 from tallystick.recorder.sealing import require_seal
 from tallystick.records import Actor, ProviderDeclaration
@@ -34,100 +37,59 @@ P = TypeVar("P")
 _GROUP = "tallystick.structured_models"
 
 
-def learning_context(
-    memory: MemoryContext,
+def choose_models(
     settings: Settings,
-    recorder: RecorderContext,
+    extensions: Iterable[Extension[Any]],
     *,
     extractors: ExtractorLike | Sequence[ExtractorLike] | None,
     deciders: DeciderLike | Sequence[DeciderLike] | None,
     summarizer: SummarizerLike | None,
     prices: PriceTable | None,
-    counter: Callable[[str | None], TokenCounter],
-) -> LearningContext:
-    """Return how a tally learns. Raises SettingsError for a provider that nothing would call, or
-    that may not be sent text.
+) -> Models:
+    """Return the models of a tally: those that are given, else those that settings name. Raises
+    SettingsError for a model that nothing would call, or that may not be sent text.
     """
-    _require_use(settings, _several(extractors), _several(deciders), summarizer)
-    named = [named_model(name, settings) for name in settings.learning_models]
+    models = Models(_several(extractors), _several(deciders), summarizer)
+    for extension in extensions:
+        extension.require_use(settings, models)
+    named = tuple(named_model(name, settings) for name in settings.learning_models)
     if summarizer is None and settings.summary_model is not None:
         summarizer = named_model(settings.summary_model, settings, setting="summary_model")
-    chosen_extractors = [
-        each if isinstance(each, Extractor) else ModelExtractor(cast("StructuredModel", each))
-        for each in _several(extractors) or named
-    ]
-    chosen_deciders = [
-        each if isinstance(each, Decider) else ModelDecider(cast("StructuredModel", each))
-        for each in _several(deciders) or named
-    ]
-
-    chosen_summarizer = (
-        summarizer
-        if summarizer is None or isinstance(summarizer, Summarizer)
-        else ModelSummarizer(summarizer)
+    models = replace(
+        models,
+        extractors=models.extractors or named,
+        deciders=models.deciders or named,
+        summarizer=summarizer,
     )
-    _require_prices(settings, [*chosen_extractors, *chosen_deciders, chosen_summarizer], prices)
+    _require_prices(settings, models, prices)
     _require_kept(settings)
-
-    return LearningContext(
-        memory,
-        Outbound(
-            memory.store,
-            memory.remote_redactor,
-            recorder,
-            counter,
-            settings.learning_budget,
-            lambda provider, model, usage: cost_of(provider, [model or ""], usage, table=prices),
-            settings.keep_placeholders,
-            [
-                each.declaration
-                for each in (*chosen_extractors, *chosen_deciders, chosen_summarizer)
-                if each is not None
-            ],
-        ),
-        cast("Sequence[Extractor]", chosen_extractors),
-        cast("Sequence[Decider]", chosen_deciders),
-        chosen_summarizer,
-    )
+    return models
 
 
-def _require_use(
+def outbound_of(
+    memory: MemoryContext,
     settings: Settings,
-    extractors: Sequence[ExtractorLike],
-    deciders: Sequence[DeciderLike],
-    summarizer: SummarizerLike | None,
-) -> None:
-    """Raise SettingsError for a model that nothing would call, and for learning without one."""
-    is_on = settings.learning != "off" or settings.reflection != "off"
-    if not is_on and (extractors or deciders or settings.learning_models):
-        raise SettingsError(
-            "`learning` and `reflection` are off, so that no extractor or decider is ever called. "
-            "Set one of them to review, or give none."
-        )
-    if is_on and not (extractors or settings.learning_models):
-        on = " and ".join(
-            f"`{name}`" for name in ("learning", "reflection") if getattr(settings, name) != "off"
-        )
-        raise SettingsError(
-            "Without a model, or an agent's own proposal, nothing is learned. Give a model as "
-            f"`extractor=` or in `learning_models`, or set {on} to off: an agent still remembers "
-            "what it concludes by itself, such as remember(…, kind='preference')."
-        )
-    if summarizer is not None and not settings.graph:
-        raise SettingsError(
-            "The setting `graph` is off, so that there are no communities and the summarizer is "
-            "never called. Turn it on, or give none."
-        )
-    if settings.summary_model is not None and not settings.graph:
-        raise SettingsError(
-            "`summary_model` names a model, and `graph` is off, so that there are no communities "
-            "to summarize. Turn `graph` on, or name none."
-        )
+    recorder: RecorderContext,
+    *,
+    prices: PriceTable | None,
+    counter: Callable[[str | None], TokenCounter],
+) -> Outbound:
+    """Return the way to the models of a tally."""
+    return Outbound(
+        memory.store,
+        memory.remote_redactor,
+        recorder,
+        counter,
+        settings.learning_budget,
+        lambda provider, model, usage: cost_of(provider, [model or ""], usage, table=prices),
+        settings.keep_placeholders,
+        memory.models.declarations,
+    )
 
 
 def _require_prices(
     settings: Settings,
-    providers: Sequence[Extractor | Decider | Summarizer | None],
+    models: Models,
     prices: PriceTable | None,
 ) -> None:
     """Raise SettingsError where money is limited and a model far away has no known price."""
@@ -136,10 +98,10 @@ def _require_prices(
     ]
     if not limits:
         return
-    for provider in providers:
-        if provider is None or provider.declaration.local:
+    for declared in models.declarations:
+        if declared.local:
             continue
-        declared, usage = provider.declaration, {"input_tokens": 1, "output_tokens": 1}
+        usage = {"input_tokens": 1, "output_tokens": 1}
         if cost_of(declared.name, [declared.model or ""], usage, table=prices).amount is None:
             raise SettingsError(
                 f"learning_budget.{limits[0]} limits money, and the price of "
@@ -160,19 +122,15 @@ def _require_kept(settings: Settings) -> None:
         )
 
 
-def note_consent(store: Store, context: LearningContext, actor: Actor) -> None:
+def note_consent(store: Store, memory: MemoryContext, actor: Actor) -> None:
     """Journal that a developer passed providers, an embedder or a reranker which may send text to
     other machines, once for each opening.
     """
-    providers: list[Extractor | Decider | Summarizer] = [*context.extractors, *context.deciders]
-    if context.summarizer is not None:
-        providers.append(context.summarizer)
     names = {
-        f"{each.declaration.name}:{each.declaration.model or ''}"
-        for each in providers
-        if not each.declaration.local
+        f"{declared.name}:{declared.model or ''}"
+        for declared in memory.models.declarations
+        if not declared.local
     }
-    memory = context.memory
     if not memory.local_embedder:
         names.add(f"embedder:{memory.embedder.fingerprint}")
     if memory.reranker is not None and not getattr(memory.reranker, "local", False):
@@ -221,9 +179,7 @@ def named_model(
     return made
 
 
-def _several(value: P | Sequence[P] | None) -> list[P]:
+def _several(value: P | Sequence[P] | None) -> tuple[P, ...]:
     if value is None:
-        return []
-    if isinstance(value, Iterable):
-        return list(value)
-    return [value]
+        return ()
+    return tuple(value) if isinstance(value, Iterable) else (value,)
