@@ -111,9 +111,14 @@ def test_each_question_is_answered_by_a_file_that_exists() -> None:
 
 
 def _modules() -> set[str]:
+    """Modules of the core by their path, those of an extension behind its name."""
     return {
-        path.relative_to(CORE).with_suffix("").as_posix()
-        for path in CORE.rglob("*.py")
+        path.relative_to(CORE.parent)
+        .with_suffix("")
+        .as_posix()
+        .removeprefix("tallystick/")
+        .removeprefix("tallystick_")
+        for path in CORE.parent.rglob("*.py")
         if path.name != "__init__.py" and "migrations" not in path.parts
     }
 

@@ -203,6 +203,8 @@ print('tallystick_server.app' in sys.modules)
         "tallystick.compiler",
         "tallystick.embedding",
         "tallystick.tokens",
+        "tallystick_learning",
+        "tallystick_graph",
         *ADAPTERS,
     ],
 )

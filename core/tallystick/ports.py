@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -309,6 +310,24 @@ class Summarizer(Protocol):
     def summarize(self, text: str, *, max_tokens: int) -> str:
         """Return a summary of at most `max_tokens` tokens."""
         ...
+
+
+@dataclass(frozen=True)
+class Models:
+    """The models that a developer gave a tally to learn by, in the order of preference. Those of a
+    runtime's adapter answer with records, and the extension that uses one gives it its prompts.
+    """
+
+    extractors: tuple[Extractor | StructuredModel, ...] = ()
+    deciders: tuple[Decider | StructuredModel, ...] = ()
+    """Without one each fact is proposed as an addition."""
+    summarizer: Summarizer | StructuredModel | None = None
+
+    @property
+    def declarations(self) -> tuple[ProviderDeclaration, ...]:
+        """What each of them says of itself."""
+        summarizers = () if self.summarizer is None else (self.summarizer,)
+        return tuple(each.declaration for each in (*self.extractors, *self.deciders, *summarizers))
 
 
 class SystemClock:

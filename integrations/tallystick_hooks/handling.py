@@ -29,6 +29,7 @@ from tallystick.records import RunRecord
 from tallystick.tally import BoundTally
 from tallystick_hooks.events import Answer, Event, HookFormat
 from tallystick_hooks.formats import answer_in, event_from
+from tallystick_learning import Learning
 
 __all__ = ["handle", "note_failure", "react"]
 
@@ -186,7 +187,7 @@ def _end(bound: BoundTally, event: Event) -> Answer:
     """Keep what was said, and reflect on the session where the tally does that."""
     answer = _keep(bound, event)
     # A model is asked about each turn, which takes longer than a runtime waits for a hook.
-    reflected = bound.end_session(event.session, mode="async")
+    reflected = Learning(bound).end_session(event.session, mode="async")
     if reflected.job_id is None:
         return answer
     return replace(answer, facts={**answer.facts, "job": reflected.job_id})

@@ -17,14 +17,14 @@ from typing import Any
 
 from tallystick import Actor, Tally
 from tallystick.errors import ModelUnavailable
-from tallystick.jobs import ModelDecider, ModelExtractor
-from tallystick.jobs.models import DecisionsAnswer
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.storage.rows import outbound_calls
 from tallystick.tally.memory_view import RememberMode
 from tallystick.tally.services import services_of
+from tallystick_learning import ModelDecider, ModelExtractor
+from tallystick_learning.models import DecisionsAnswer
 
 ANNA = Actor(user="anna", role="operator")
 _PRICES = """

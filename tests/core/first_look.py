@@ -1,7 +1,8 @@
-"""The test file to look into first, for each module of the core.
+"""The test file to look into first, for each module of the core and of the extensions.
 
-The tests of a module `core/tallystick/ROOM/NAME.py` are in `tests/core/ROOM/test_NAME.py`. Modules
-that are tested through others are listed here, by the file that tests them first.
+The tests of a module `core/tallystick/ROOM/NAME.py` are in `tests/core/ROOM/test_NAME.py`, those of
+`core/tallystick_EXTENSION/NAME.py` in `tests/core/EXTENSION/test_NAME.py`. Modules that are tested
+through others are listed here, by the file that tests them first.
 `tests/test_design.py` holds that no module is missing.
 """
 
@@ -10,12 +11,13 @@ from __future__ import annotations
 FIRST_LOOK = {
     "test_settings.py": "remedies user_state errors/access errors/base errors/models "
     "errors/recording errors/storage",
-    "jobs/test_reflection.py": "jobs/reflection_jobs jobs/reviews tally/reviews",
+    "learning/test_reflection.py": "learning/reflection_jobs jobs/reviews tally/reviews",
     "graph/test_about.py": "memory/dependencies",
-    "graph/test_communities.py": "graph/concepts graph/overview jobs/summaries "
+    "graph/test_communities.py": "graph/concepts graph/models graph/overview graph/summaries "
     "storage/index/communities",
-    "graph/test_graph.py": "graph/aliases graph/names graph/reading ranking/name_forms "
-    "memory/mentions jobs/graph storage/index/graph",
+    "graph/test_graph.py": "graph/aliases graph/derived graph/mentions graph/name_forms "
+    "graph/names graph/reading graph/reading_jobs storage/index/graph",
+    "test_extension.py": "graph/extension learning/extension",
     "memory/test_matching.py": "access/confirm",
     "memory/test_pins.py": "memory/protection",
     "memory/test_secrets.py": "upkeep/imported_secrets",
@@ -97,8 +99,9 @@ FIRST_LOOK = {
     "jobs/test_derived.py": "storage/index/marks",
     "jobs/test_jobs.py": "jobs/background jobs/embedding jobs/runner jobs/worker records/jobs "
     "storage/rows/jobs upkeep/jobs tally/jobs tally/later_replays storage/rows/job_list",
-    "jobs/test_learning.py": "jobs/decide jobs/extract jobs/models jobs/outbound jobs/propose "
-    "jobs/providers tally/learning upkeep/outbound",
+    "learning/test_learning.py": "learning/decide learning/extract learning/extraction_jobs "
+    "learning/models learning/propose learning/providers jobs/models jobs/outbound "
+    "tally/models upkeep/outbound",
     "../integrations/test_learning_models.py": "kit/learning_models",
     "storage/rows/test_proposals.py": "records/proposals storage/rows/outbound_calls",
     "storage/test_storage.py": "storage/index/chroma storage/index/chroma_layout "

@@ -22,6 +22,7 @@ from tests.integrations.test_dashboard_browser import Window, check_page, pytest
 
 from tallystick import Tally
 from tallystick.errors import ApprovalRequired
+from tallystick_learning import Learning
 from tallystick_server import serve_in_background
 from tallystick_server.dashboard.application import ROUTES
 
@@ -53,7 +54,7 @@ def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
     bound = tally.bind(OWNER, SCOPE)
     noted = bound.memories()[-1]
     # What a person does next in the dashboard: have it reflected on, and a step replayed.
-    bound.reviews.reflect([bound.remember("We decided to round half even.", kind="episode").id])
+    Learning(bound).reflect([bound.remember("We decided to round half even.", kind="episode").id])
     [run] = [run for run in bound.recordings.runs() if run.agent_name == "coder" and run.domain]
     compiled = [
         step.id for step in bound.recordings.steps(run.id) if step.step_kind == "model_call"

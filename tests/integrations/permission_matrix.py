@@ -20,6 +20,7 @@ from tallystick.errors import ApprovalRequired
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import Step
 from tallystick.records import Credential, PolicyConditions
+from tallystick_learning import Learning
 from tallystick_mcp import TallyServer
 from tallystick_mcp import serve as serve_mcp
 from tallystick_mcp.arguments import ExploreMode, ManageAction
@@ -119,7 +120,7 @@ class World:
     @cached_property
     def proposal(self) -> str:
         text = f"We decided to feed the heron at noon. {self.memory.id}"
-        [made] = self.ada.reviews.reflect([self.ada.remember(text).id]).proposals
+        [made] = Learning(self.ada).reflect([self.ada.remember(text).id]).proposals
         return made.id
 
     @cached_property

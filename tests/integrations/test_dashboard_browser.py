@@ -23,6 +23,7 @@ from tests.scripted import concluder
 from tallystick.errors import ApprovalRequired
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
+from tallystick_learning import Learning
 from tallystick_server.dashboard.application import ROUTES
 from tallystick_server.guard import COOKIE
 
@@ -169,7 +170,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
         there.tally.drain()
         [*_, spent_step] = there.tally.bind(ROOT).recordings.steps(spent)
         told = there.tally.bind(ROOT).remember("We decided to feed the heron.", kind="episode")
-        [proposal] = there.tally.bind(ROOT).reviews.reflect([told.id]).proposals
+        [proposal] = Learning(there.tally.bind(ROOT)).reflect([told.id]).proposals
         replay = there.tally.bind(ROOT).recordings.replay_later(played.step_id)
         browser = tools.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:

@@ -17,6 +17,7 @@ from tallystick.records import NewMemory, Scope
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 from tallystick_imports import import_memories
+from tallystick_learning import Learning
 
 from .dashboard import HOSTILE, Browser, Page, play, rows_of
 from .served import ADA, BOB, ROOT, Served, served
@@ -41,7 +42,7 @@ def suggest(there: Served, text: str, actor: Actor = ADA) -> tuple[BoundTally, s
     """A proposal that waits for a person."""
     bound = there.tally.bind(actor)
     memory = bound.remember(text, kind="episode")
-    [proposal] = bound.reviews.reflect([memory.id]).proposals
+    [proposal] = Learning(bound).reflect([memory.id]).proposals
     return bound, proposal.id
 
 

@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 import tallystick
 from tallystick.errors import Denied, NotFound
+from tallystick.extension import EXTENSIONS
 from tallystick.memory.items import Put
 from tallystick.policy import ROLES
 from tallystick.records import (
@@ -28,6 +29,7 @@ from tallystick.records import (
 )
 from tallystick.settings import Settings
 from tallystick.testing import HashEmbedder, ScriptedDecider, ScriptedExtractor
+from tallystick_learning import Learning
 from tallystick_mcp import serve as serve_mcp
 from tallystick_mcp.callers import caller_of
 
@@ -64,7 +66,7 @@ class Desk:
         decider.action, decider.target = action, self.target.id
         new = self.keeper.remember("The kiln is out of use.")
         if origin == "reflection":
-            self.keeper.reviews.reflect([new.id])
+            Learning(self.keeper).reflect([new.id])
         else:
             self.there.tally.drain()
         [made] = [
@@ -257,11 +259,13 @@ def test_what_a_model_reads_changes_nothing_that_another_said(there: Served) -> 
 
 
 def _calls(name: str) -> set[str]:
-    """The modules of the core in which something of this name is called."""
+    """The modules of the core and of its extensions in which something of this name is called."""
     root = Path(tallystick.__file__).parent
-    texts = {path: path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
+    folders = [root, *(root.with_name(extension) for extension in EXTENSIONS)]
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
     return {
-        path.relative_to(root).as_posix()
+        path.relative_to(root.parent).as_posix().removeprefix("tallystick/")
         for path, text in texts.items()
         if f"{name}(" in text
         for node in ast.walk(ast.parse(text))
@@ -275,14 +279,13 @@ def test_there_is_one_way_to_a_stored_memory_and_it_asks() -> None:
     assert _calls("add_version") == {"memory/memory_write.py", "storage/rows/memories.py"}
     assert _calls("update_row") == {"memory/memory_write.py"}
     assert _calls("permit_upkeep") == {
-        "graph/reading.py",
         "memory/items.py",
-        "memory/mentions.py",
+        "tallystick_graph/mentions.py",
+        "tallystick_graph/reading.py",
         "upkeep/imported_secrets.py",
         "upkeep/retention.py",
     }
     assert _calls("permit_follower") == {
         "memory/change.py",
         "memory/conclusions.py",
-        "memory/mentions.py",
     }

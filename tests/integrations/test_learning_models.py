@@ -220,7 +220,7 @@ def test_settings_name_models_of_each_runtime(
     for name in ("langchain:ollama:qwen3", "llama-index:scripted:near"):
         named = Settings(learning="review", graph=True, learning_models=(name,), summary_model=name)
         with open_sqlite(owner=ANNA, settings=named) as tally:
-            learning = services_of(tally).learning
+            learning = services_of(tally).memory.models
             assert learning.summarizer is not None
             assert learning.extractors[0].declaration == learning.summarizer.declaration
             assert learning.extractors[0].declaration.local

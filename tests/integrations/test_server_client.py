@@ -42,6 +42,7 @@ from tallystick.tally import (
     Operator,
     Reviews,
 )
+from tallystick_learning import Learning
 from tallystick_server import RemoteTally, openapi
 from tallystick_server.client.calls import error_of
 from tallystick_server.guard import problem_of
@@ -73,6 +74,7 @@ PARTS: dict[str, tuple[str, type]] = {
     "spaces.": ("spaces", BoundSpaces),
     "corrections.": ("corrections", Corrections),
     "reviews.": ("reviews", Reviews),
+    "learning.": ("learning", Learning),
     "approvals.": ("approvals", BoundApprovals),
     "jobs.": ("jobs", Jobs),
     "tokens.": ("tokens", AccessTokens),

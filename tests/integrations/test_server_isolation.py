@@ -22,6 +22,7 @@ from tallystick.errors import ApprovalRequired
 from tallystick.operations import OPERATIONS
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
+from tallystick_learning import Learning
 from tallystick_server.routes import OF_THE_URL, PREFIX, ROUTES, Route
 
 ADA = Actor(user="ada", projects={"apollo", "hermes"})
@@ -85,7 +86,7 @@ def _fill(bound: BoundTally, ids: dict[str, tuple[str, str]]) -> None:
         run.step("other") as step,
     ):
         bound.compile([*bound.recall(f"mark-{scope}")], budget=300)
-    [proposal] = bound.reviews.reflect([stored.id]).proposals
+    [proposal] = Learning(bound).reflect([stored.id]).proposals
     with pytest.raises(ApprovalRequired) as asked:
         bound.check_tool_call("deploy", {"what": f"mark-{scope}"})
     ids |= {
@@ -95,7 +96,7 @@ def _fill(bound: BoundTally, ids: dict[str, tuple[str, str]]) -> None:
         step.id: ("step_id", scope),
         proposal.id: ("proposal_id", scope),
         asked.value.approvals[0].id: ("approval_id", scope),
-        bound.reviews.reflect([stored.id], mode="async").job_id or "": ("job_id", scope),
+        Learning(bound).reflect([stored.id], mode="async").job_id or "": ("job_id", scope),
     }
 
 

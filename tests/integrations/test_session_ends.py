@@ -22,6 +22,7 @@ from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 from tallystick_hooks.handling import handle
 from tallystick_langchain import TallyMiddleware
+from tallystick_learning import Learning
 from tallystick_llama_index import TallyMemory
 from tallystick_pydantic_ai import TallyRecorder
 
@@ -69,28 +70,28 @@ def test_what_a_session_decided_is_known_when_the_next_one_starts(
         assert turn.conversation == "monday"
         assert bound.memories(kinds=["decision"]) == []
 
-        ended = bound.end_session("monday")
+        ended = Learning(bound).end_session("monday")
 
         assert (ended.processing, ended.waiting) == ("processed", ended.read)
         [proposal] = [each for each in bound.reviews.list() if each.derived_from == (turn.id,)]
         bound.reviews.decide(proposal.id, "accept", reason="so it is")
         assert [each.content for each in bound.memories(kinds=["decision"])] == [DECIDED]
         assert DECIDED in bound.wake().text
-        assert bound.end_session("monday").proposals == (), "nothing is concluded twice"
+        assert Learning(bound).end_session("monday").proposals == (), "nothing is concluded twice"
 
 
 def test_a_session_that_is_not_reflected_on_says_why(open_tally: OpenTally) -> None:
     anna = Actor(user="anna", role="operator")
     with open_tally() as tally:
-        assert tally.bind(anna).end_session("monday").processing == "off"
+        assert Learning(tally.bind(anna)).end_session("monday").processing == "off"
     with open_tally(settings=REVIEW, extractor=concluder()) as tally:
         bound = tally.bind(anna)
         _python(bound)
         bound.operator.freeze(reason="audit", what="autonomy")
-        ended = bound.end_session("monday")
+        ended = Learning(bound).end_session("monday")
         assert (ended.processing, ended.read) == ("suspended", 0)
         bound.operator.thaw(reason="over", what="autonomy")
-        queued = bound.end_session("monday", mode="async")
+        queued = Learning(bound).end_session("monday", mode="async")
         assert (queued.processing, bound.reviews.list()) == ("queued", [])
         tally.drain()
         assert len(bound.reviews.list()) == 1

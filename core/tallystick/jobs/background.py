@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tallystick.errors import TallystickError
 from tallystick.jobs.chroma import ChromaDrain, Progress
-from tallystick.jobs.derived import Derived, Graph, Segments, Words
+from tallystick.jobs.derived import Derived, Segments, Words
 from tallystick.jobs.embedding import (
     EmbeddingHandler,
     ReembeddingHandler,
     enqueue_missing,
 )
-from tallystick.jobs.graph import GraphHandler, enqueue_unread
 from tallystick.jobs.reconcile import Reconciled
 from tallystick.jobs.runner import FailedJob, Handler, JobRunner, Round
 from tallystick.jobs.worker import Worker
+from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.records import RebuiltIndex
 
@@ -72,6 +74,7 @@ class Background:
         context: MemoryContext,
         handlers: Iterable[Handler] = (),
         *,
+        derived: Sequence[Derived] = (),
         chores: Iterable[Chore] = (),
         eager: bool,
         drain_at: int = 1_000,
@@ -83,7 +86,6 @@ class Background:
             [
                 EmbeddingHandler(context),
                 ReembeddingHandler(context),
-                GraphHandler(context),
                 *handlers,
             ],
         )
@@ -91,10 +93,11 @@ class Background:
         self.derived: tuple[Derived, ...] = (
             Words(context),
             Segments(context),
-            Graph(context),
+            *derived,
             self._chroma,
         )
         """What the doctor asks, and the background brings up to date."""
+        self._of_extensions = derived
         self._chores = [
             Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS),
             *(Chore(each.follow, _SWEEP_SECONDS) for each in self.derived),
@@ -103,6 +106,7 @@ class Background:
         self._opened_at = time.monotonic()
         self._traffic = _Traffic()
         self._workers: list[Worker] = []
+        self._hurried: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self.wakes: tuple[threading.Event, ...] = ()
         """What a write sets, so that each worker looks for its job at once."""
         if context.index is not None:
@@ -130,9 +134,13 @@ class Background:
                 event.set()
 
     def stop(self) -> None:
-        """Stop every worker after the piece of work under way."""
+        """Stop every worker after the piece of work under way, and what `run_within` left behind:
+        no later than its providers may take.
+        """
         for worker in self._workers:
             worker.stop()
+        for thread in list(self._hurried):
+            thread.join()
 
     def turn(self, stopping: Callable[[], bool], kinds: Sequence[str] | None = None) -> Round:
         """Carry out what is due, for a worker; `stopping` ends it between two pieces."""
@@ -155,7 +163,8 @@ class Background:
         """
         with self._traffic.inside(wait=True):
             enqueue_missing(self._context)
-            enqueue_unread(self._context)
+            for each in self._of_extensions:
+                each.follow()
             result = self.runner.run(drain=True, progress=progress)
         with self._chroma.turn(wait=True):
             indexed = self._chroma.run()
@@ -169,6 +178,22 @@ class Background:
         """Carry out one job now, if it is due; return False where it is not."""
         with self._traffic.inside(wait=True):
             return self.runner.run_one(job_id, kind)
+
+    def run_within(self, job_ids: Sequence[str], kind: str, timeout_ms: int) -> None:
+        """Carry out jobs of a kind now, in a thread; what is not done in time goes on there."""
+
+        def work() -> None:
+            try:
+                for job_id in job_ids:
+                    self.run_one(job_id, kind)
+            except TallystickError as error:
+                get_logger("jobs").warning(f"{kind}.later", error=type(error).__name__)
+
+        thread = threading.Thread(target=work, name=f"tallystick-{kind}", daemon=True)
+        self._hurried.add(thread)
+        thread.start()
+        thread.join(timeout_ms / 1_000)
+        self.wake()
 
     def reconcile(self, *, repair: bool) -> Reconciled:
         """Compare Chroma with the database, and with `repair` make it anew where they differ."""

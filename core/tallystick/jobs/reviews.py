@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
-from tallystick.jobs.propose import is_whole_text
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import forget_one, require_reason
 from tallystick.memory.correct import CorrectionRequest, apply_correction
@@ -18,6 +17,7 @@ from tallystick.memory.secrets import admit_fields
 from tallystick.records import (
     AccessDecision,
     Actor,
+    Memory,
     NewMemory,
     Proposal,
     ProposalContent,
@@ -417,3 +417,18 @@ def _moved(
     decided = proposals.find(write.tx, proposal.id)
     assert decided is not None
     return decided.record
+
+
+def is_whole_text(memory: Memory, content: str, kind: str) -> bool:
+    """Return True if a conclusion is nothing but the text of a loose memory: its kind says no more
+    either.
+    """
+    return (
+        memory.conversation is None
+        and kind in ("fact", memory.kind)
+        and _plain(content) == _plain(memory.content)
+    )
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).strip(" .!。").casefold()

@@ -9,11 +9,10 @@ from typing import Any, Literal, TypeVar
 
 from tallystick.access import is_expired
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
-from tallystick.memory.conclusions import conclusions_of, settle_by_origins
+from tallystick.memory.conclusions import conclusions_of, settle_by_origins, withdraw_copies
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.memory_write import MemoryWrite, Permitted
-from tallystick.memory.mentions import withdraw_copies
 from tallystick.memory.secrets import Admitted, admit_fields, without_secrets
 from tallystick.records import (
     FIRST_MOMENT,

@@ -1,4 +1,4 @@
-"""Conclusions: what was concluded from memories follows them.
+"""Conclusions: what was concluded or copied from memories follows them.
 
 A conclusion of which every origin has left recall leaves it too, in the same transaction, and is
 back with the first of them. One that a person accepted, edited or pinned stays, and says that what
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tallystick.memory.mentions import Write, is_of_graph
+from tallystick.memory.context import Write, is_made_by_extension
 from tallystick.records import JournalEntry, Memory
 from tallystick.storage import Connection
 from tallystick.storage.rows import (
@@ -24,6 +24,7 @@ from tallystick.storage.rows import (
 ORIGIN_GONE: Final = "origin_gone"
 """The correction under which a conclusion is while all that it rests on is gone, and its reason."""
 _BACK = "what it was concluded from is back"
+_WITHDRAWN = "the shared memory was withdrawn"
 _HOLDING = ("active", "duplicate")
 """States of an origin in which it bears out what was concluded from it."""
 
@@ -42,7 +43,7 @@ def conclusions_of(connection: Connection, stored: memories.Stored) -> list[memo
         found[doc]
         for doc in docs
         if doc in found
-        and not is_of_graph(found[doc].memory)
+        and not is_made_by_extension(found[doc].memory)
         and not _is_promoted(connection, stored, found[doc])
     ]
 
@@ -120,6 +121,18 @@ def _origins_hold(connection: Connection, conclusion: memories.Stored) -> list[b
         for each in found.values()
         if not _is_promoted(connection, each, conclusion)
     ]
+
+
+def withdraw_copies(write: Write, origin: memories.Stored, sharing: edges.Sharing) -> None:
+    """Forget the shared copies of a memory that is withdrawn, and end their links."""
+    for edge_id, doc in sharing.copies:
+        copied = memories.get_docs(write.tx, [doc])[doc]
+        if copied.memory.state == "deleted":
+            continue
+        forgotten = copied.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
+        permitted = write.permit_follower(copied, "SHARES", origin)
+        write.rewrite(permitted, forgotten, "memory.forget", reason=_WITHDRAWN)
+        edges.close(write.tx, [edge_id], at=write.now)
 
 
 def _is_a_persons(connection: Connection, conclusion: memories.Stored) -> bool:

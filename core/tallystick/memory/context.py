@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from tallystick.access import FrameKeys, Gate
 from tallystick.errors import Denied, EmbeddingError, InvalidInput, NotFound
 from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
-from tallystick.ports import Embedder, Reranker
+from tallystick.ports import Embedder, Models, Reranker
 from tallystick.ranking import RecallWeights, cosines, slices_to_embed, to_float16_bytes
 from tallystick.ranking.vocabulary import WordVectors
 from tallystick.records import (
     AccessKind,
     Actor,
+    EdgeKind,
+    Extraction,
     JsonObject,
-    Learning,
     Memory,
+    NewMemory,
     Scope,
     SecretsInMemory,
+    SourceRef,
     is_storable,
 )
 from tallystick.records.framing import frame_key, may_be_recalled, without_recalls
-from tallystick.storage import ChromaIndex, Connection, Store
+from tallystick.settings import Settings
+from tallystick.storage import ChromaIndex, Connection, ScopeRow, Store
 from tallystick.storage.index.corpus_cache import CorpusCache
 from tallystick.storage.rows import memories, scopes, sources
 from tallystick.storage.rows.scopes import KnownScopes
@@ -44,6 +48,96 @@ class TextVectors(NamedTuple):
     blobs: list[bytes | None]
     """The vectors of a text's slices, one after the other; None for a text without."""
     warnings: tuple[str, ...] = ()
+
+
+class Write(Protocol):
+    """The transaction in which memories change, as far as what follows them needs it."""
+
+    @property
+    def tx(self) -> Connection: ...
+    @property
+    def context(self) -> MemoryContext: ...
+    @property
+    def actor(self) -> Actor: ...
+    @property
+    def now(self) -> int: ...
+    def permit_follower(
+        self, stored: memories.Stored, kind: EdgeKind, origin: memories.Stored
+    ) -> Any: ...
+    def permit_upkeep(self, stored: memories.Stored) -> Any: ...
+    def rewrite(
+        self,
+        permitted: Any,
+        memory: Memory,
+        event: str,
+        *,
+        reason: str | None,
+        details: Any = None,
+    ) -> object: ...
+    def add_source(self, scope: ScopeRow, reference: SourceRef, content_key: str) -> str: ...
+    def enqueue(
+        self,
+        kind: str,
+        subject_id: str,
+        scope_id: int,
+        *,
+        actor: Actor | None = None,
+        priority: int = ...,
+    ) -> str: ...
+    def journal_event(
+        self,
+        scope: Scope,
+        event: str,
+        memory_id: str,
+        details: dict[str, Any],
+        *,
+        reason: str | None = None,
+    ) -> str: ...
+
+
+class SignalRequest(NamedTuple):
+    """The candidates of a question, to be measured."""
+
+    question: str
+    docs: Sequence[int]
+    scope_ids: Sequence[int]
+    texts: int
+    """The number of memories that were searched."""
+    weights: RecallWeights
+    """A signal without one may be left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryExtension:
+    """What an extension does where memories are written and recalled: by default nothing. `Write`
+    is the open transaction, and no model or embedder is called within it.
+    """
+
+    job_for: Callable[[MemoryContext, NewMemory], str | None] = lambda context, new: None
+    """The kind of the job that is left for a memory which is remembered, and reads it."""
+    on_show: Callable[[Write, Memory, int], None] = lambda write, memory, scope_id: None
+    """Follows a memory of a scope that becomes findable."""
+    on_rewrite: Callable[[Write, memories.Stored, Memory], None] = lambda write, before, after: None
+    """Follows a memory that was just rewritten."""
+    on_extraction: Callable[
+        [MemoryContext, memories.Stored, Extraction], Callable[[Write], object] | None
+    ] = lambda context, stored, extraction: None
+    """Reads what an extractor drew from a memory, before the transaction; returns what stores it in
+    there.
+    """
+    signals: Callable[
+        [Connection, MemoryContext, SignalRequest], Mapping[str, NDArray[np.float64]]
+    ] = lambda connection, context, request: {}
+    """Signals of recall, each with a number for each document. One that `RecallWeights` lacks
+    counts in full.
+    """
+
+
+def is_made_by_extension(memory: Memory) -> bool:
+    """Return True if an extension made a memory and keeps it up: recall does not find it by its
+    words.
+    """
+    return memory.transform_version is not None
 
 
 @dataclass(frozen=True)
@@ -77,17 +171,14 @@ class MemoryContext:
     secrets_in_memory: SecretsInMemory = "redact"
     """What is done with a secret in a text that is to be stored."""
 
-    learning: Learning = "off"
-    """How far what is remembered is learned from; anything but `off` leaves a job behind."""
     weights: RecallWeights = field(default_factory=RecallWeights)
     reranker: Reranker | None = None
     rerank_deadline_ms: int = 300
-    graph: bool = False
-    """True if the names in new and changed memories are read into the graph."""
-    summarizes: bool = False
-    """True if a model summarizes the communities of the graph."""
-    alias_threshold: int = 90
-    """The least likeness of two names, percent, at which the graph takes them for one entity."""
+    settings: Settings = field(default_factory=Settings)
+    """The settings of the tally, for its extensions."""
+    models: Models = field(default_factory=Models)
+    """The models that the tally was given, for its extensions."""
+    extensions: tuple[MemoryExtension, ...] = ()
     known_scopes: KnownScopes = field(default_factory=KnownScopes)
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))
 

@@ -14,11 +14,11 @@ from tallystick.memory.conclusions import follow_origins
 from tallystick.memory.context import (
     MemoryContext,
     is_local_only,
+    is_made_by_extension,
     labels_of_memory,
     recall_keys,
     searchable,
 )
-from tallystick.memory.mentions import follow_change, is_of_graph, queue_reading
 from tallystick.memory.protection import require_unprotected
 from tallystick.ranking import code_percent, indexed_words, slices
 from tallystick.records import AccessKind, Actor, EdgeKind, Memory, Scope, SourceRef
@@ -56,8 +56,8 @@ class MemoryWrite:
     correlation_id: str | None
     revisions: dict[int, int] = field(default_factory=dict)
     """The new revision of each scope of which this transaction changes the text."""
-    graph_scopes: set[int] = field(default_factory=set)
-    """The scopes whose reading for the graph this transaction has enqueued."""
+    enqueued: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    """The jobs that this transaction has enqueued, by kind, subject and version."""
     imported: Set[int] = frozenset()
     """The memories that this transaction imports."""
 
@@ -85,10 +85,10 @@ class MemoryWrite:
         return Permitted(stored)
 
     def permit_upkeep(self, stored: memories.Stored) -> Permitted:
-        """Return a memory that the tally itself brings up to date: an entity of the graph, one
+        """Return a memory that the tally itself brings up to date: one that an extension made, one
         whose end has passed, or one that comes in by an import. Raises StorageError for another.
         """
-        is_ours = is_of_graph(stored.memory) or stored.doc in self.imported
+        is_ours = is_made_by_extension(stored.memory) or stored.doc in self.imported
         if not (is_ours or is_expired(stored.memory.expires_at, self.now)):
             raise StorageError(f"{stored.memory.id} is not the tally's own to change.")
         return Permitted(stored)
@@ -179,7 +179,8 @@ class MemoryWrite:
             # A shared copy has no source for each of its texts: what it said is named by nothing.
             parts.drop(self.tx, current.scope_id, current.content_key)
         self._reindex(current, memory, vector)
-        follow_change(self, current, memory)
+        for extension in self.context.extensions:
+            extension.on_rewrite(self, current, memory)
         follow_origins(self, current, memory)
         event_details = {**(details or {}), "version": memory.version, "commitment": committed}
         audit_id = self.journal_event(memory.scope, event, memory.id, event_details, reason=reason)
@@ -187,7 +188,7 @@ class MemoryWrite:
 
     def _reindex(self, current: memories.Stored, memory: Memory, vector: bytes | None) -> None:
         before, doc, scope_id = current.memory, current.doc, current.scope_id
-        if is_of_graph(memory):
+        if is_made_by_extension(memory):
             return
         was_findable = before.state in memories.FINDABLE
         if memory.state not in memories.FINDABLE:
@@ -223,8 +224,8 @@ class MemoryWrite:
         the job that will embed it, where the embedder is remote.
         """
         context = self.context
-        if context.graph:
-            queue_reading(self, memory, scope_id)
+        for extension in context.extensions:
+            extension.on_show(self, memory, scope_id)
         revision = self._revision(scope_id)
         text = _text_row(self.tx, memory)
         search.show_text(self.tx, doc, scope_id, text, revision=revision)
@@ -234,15 +235,8 @@ class MemoryWrite:
             return None
         if context.local_embedder or is_local_only(memory.attributes):
             return None
-        return jobs.enqueue(
-            self.tx,
-            kind=jobs.EMBED,
-            subject_id=memory.id,
-            version=memory.version,
-            scope_id=scope_id,
-            actor=self.actor,
-            job_id=context.store.ids.new(),
-            at=self.now,
+        return self.enqueue(
+            jobs.EMBED, memory.id, scope_id, actor=self.actor, version=memory.version
         )
 
     def derive_text(self, stored: memories.Stored) -> None:
@@ -254,19 +248,36 @@ class MemoryWrite:
         else:
             search.hide_text(self.tx, doc, revision=revision)
 
-    def learn(self, memory: Memory, *, scope_id: int) -> str:
-        """Leave a job that draws facts from a memory; return its id."""
-        return jobs.enqueue(
-            self.tx,
-            kind=jobs.EXTRACT,
-            subject_id=memory.id,
-            version=memory.version,
-            scope_id=scope_id,
-            actor=self.actor,
-            job_id=self.context.store.ids.new(),
-            at=self.now,
-            is_new=True,
-        )
+    def enqueue(
+        self,
+        kind: str,
+        subject_id: str,
+        scope_id: int,
+        *,
+        actor: Actor | None = None,
+        version: int = 0,
+        priority: int = jobs.NORMAL_PRIORITY,
+        is_new: bool = False,
+    ) -> str:
+        """Enqueue a job about a subject in a scope, once in this transaction; return its id. It
+        acts as the tally, or with the authority of `actor`. `is_new` says that the subject was made
+        here, and has no job yet.
+        """
+        key = (kind, subject_id, version)
+        if key not in self.enqueued:
+            self.enqueued[key] = jobs.enqueue(
+                self.tx,
+                kind=kind,
+                subject_id=subject_id,
+                version=version,
+                scope_id=scope_id,
+                actor=actor or jobs.TALLY_ACTOR,
+                job_id=self.context.store.ids.new(),
+                at=self.now,
+                priority=priority,
+                is_new=is_new,
+            )
+        return self.enqueued[key]
 
     def hide(self, doc: int, scope_id: int) -> None:
         """Take a memory out of every index."""

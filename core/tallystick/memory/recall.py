@@ -17,8 +17,7 @@ from tallystick.memory.candidates import (
     chroma_proposals,
     pool_of,
 )
-from tallystick.memory.context import MemoryContext, searchable
-from tallystick.memory.entity_signals import entity_signals
+from tallystick.memory.context import MemoryContext, SignalRequest, searchable
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.rerank import rerank
@@ -402,7 +401,7 @@ def _search(
     path = _path(corpora, vector, by_chroma, is_stored=query.is_stored)
     compared = not path.endswith("none")
     other_signals = _other_signals(
-        connection, query, pools, weights, request, now, narrow=narrow, is_graph=context.graph
+        connection, context, query, pools, weights, request, now, narrow=narrow
     )
     words = context.word_vectors if vector is not None else None
     most = max(request.limit, _RERANKED) if context.reranker is not None else request.limit
@@ -532,6 +531,7 @@ def _is_large(connection: Connection, context: MemoryContext, scope_id: int) -> 
 
 def _other_signals(
     connection: Connection,
+    context: MemoryContext,
     query: _AnalysedQuery,
     pools: Sequence[Pool],
     weights: RecallWeights,
@@ -539,7 +539,6 @@ def _other_signals(
     now: int,
     *,
     narrow: bool,
-    is_graph: bool,
 ) -> dict[str, Floats]:
     """Return the signals beside text and vectors; each is read only where it has a weight, as it
     costs a query.
@@ -583,10 +582,11 @@ def _other_signals(
                 for doc in docs
             ]
         )
-    if is_graph and (weights.mentions or weights.related):
-        texts = sum(len(corpus) for corpus in query.corpora.values())
-        found = entity_signals(connection, query.corpora, query.question.text, docs, texts=texts)
-        values |= {name: signal for name, signal in found.items() if getattr(weights, name)}
+    texts = sum(len(corpus) for corpus in query.corpora.values())
+    signals = SignalRequest(query.question.text, docs, [*query.corpora], texts, weights)
+    for extension in context.extensions:
+        more = extension.signals(connection, context, signals)
+        values |= {name: signal for name, signal in more.items() if weights.of(name)}
     return values
 
 

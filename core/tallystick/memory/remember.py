@@ -64,8 +64,8 @@ class PreparedMemory:
     reference: SourceRef
     vector: bytes | None
     warnings: tuple[str, ...]
-    learn: bool = False
-    """True to leave a job that draws facts from it."""
+    job_kinds: tuple[str, ...] = ()
+    """The kinds of the jobs that are left to read it."""
     extraction_model: str | None = None
     """The provider and model that concluded it, where one did."""
     prompt_version: str | None = None
@@ -83,7 +83,7 @@ def remember(
 ) -> list[Remembered]:
     """Remember `items` in one transaction, all or none; return the result of each, in order.
 
-    With `learn`, where the tally learns, each leaves a job that draws facts from it.
+    With `learn` each leaves the jobs by which extensions read it, such as that of learning.
 
     `idempotency_key` is that of all of them together, beside their own ones.
 
@@ -104,7 +104,7 @@ def remember(
     prepared = [
         replace(
             item,
-            learn=learn and is_learned_from(context, item.new),
+            job_kinds=_job_kinds(context, item.new) if learn else (),
             warnings=(*item.warnings, *warnings),
         )
         for item, (_, warnings) in zip(
@@ -133,29 +133,9 @@ def remember(
     ]
 
 
-LEARNED_KINDS = frozenset(
-    {
-        "note",
-        "turn",
-        "claim",
-        "episode",
-        "document",
-        "fact",
-        "preference",
-        "constraint",
-        "decision",
-        "procedure",
-        "plan",
-    }
-)
-"""Kinds of memories that facts are drawn from, or that are a fact themselves."""
-
-
-def is_learned_from(context: MemoryContext, item: NewMemory) -> bool:
-    """Return True if a tally learns, and learns from such an item. What is concluded from other
-    memories is a conclusion already.
-    """
-    return context.learning != "off" and item.kind in LEARNED_KINDS and not item.derived_from
+def _job_kinds(context: MemoryContext, item: NewMemory) -> tuple[str, ...]:
+    kinds = [extension.job_for(context, item) for extension in context.extensions]
+    return tuple(kind for kind in kinds if kind is not None)
 
 
 _RECALLED = "text that was recalled from here was left out"
@@ -427,7 +407,7 @@ def _add_memory(
         created_at=now,
         updated_at=now,
         created_by=write.actor.user,
-        extraction_status="pending" if item.learn else "none",
+        extraction_status="pending" if item.job_kinds else "none",
         extraction_model=item.extraction_model,
         prompt_version=item.prompt_version,
     )
@@ -466,8 +446,10 @@ def _add_memory(
     details |= _link(write, scope, doc, new)
     write.journal_event(scope.scope, "memory.add", memory.id, details)
     job_id = write.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
-    if item.learn:
-        job_id = write.learn(memory, scope_id=scope.id)
+    for kind in item.job_kinds:
+        job_id = write.enqueue(
+            kind, memory.id, scope.id, actor=write.actor, version=memory.version, is_new=True
+        )
     return Remembered(
         id=memory.id,
         status="created",

@@ -36,15 +36,25 @@ class Operation:
     errors: tuple[str, ...]
     """Codes of the errors that it may raise, beside those that any call may raise."""
     verb: str
-    """The path of the verb from a BoundTally, such as `recall` or `operator.erase`."""
+    """The path of the verb from a BoundTally, such as `recall` or `operator.erase`; of that of an
+    extension, from its name.
+    """
     needs_preview: bool = False
     """True if it is previewed itself, and applied only with the token of its preview."""
+    face: Callable[[BoundTally], Any] | None = None
+    """The class of the extension that has the verb, which is made of a BoundTally."""
+
+    @cached_property
+    def _path(self) -> list[str]:
+        """The names from the bound tally, or the class of the extension, to the verb."""
+        names = self.verb.split(".")
+        return names if self.face is None else names[-1:]
 
     @cached_property
     def function(self) -> Callable[..., Any]:
         """The method that carries the verb out, of the class of the part that has it."""
-        part: Any = BoundTally
-        *names, verb = self.verb.split(".")
+        part: Any = self.face or BoundTally
+        *names, verb = self._path
         for name in names:
             part = get_type_hints(getattr(part, name).fget)["return"]
         return cast(Callable[..., Any], getattr(part, verb))
@@ -69,8 +79,8 @@ class Operation:
 
     def bind(self, bound: BoundTally) -> Callable[..., Any]:
         """Return the verb on a bound tally."""
-        parts: Any = reduce(getattr, self.verb.split("."), cast(Any, bound))
-        return cast(Callable[..., Any], parts)
+        face: Any = bound if self.face is None else self.face(bound)
+        return cast(Callable[..., Any], reduce(getattr, self._path, face))
 
     def call(self, bound: BoundTally, arguments: Arguments | Mapping[str, Any]) -> Any:
         """Call the verb. Raises InvalidInput for arguments that do not validate, and its errors."""

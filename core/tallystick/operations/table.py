@@ -6,27 +6,16 @@ result are those of the signature of the verb.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import get_args
 
+from tallystick.extension import load_extensions
 from tallystick.operations.operation import Effect, Operation
 
 _WRITE = ("denied", "invalid_input", "invalid_record", "idempotency_mismatch", "rate_limited")
 _CHANGE = (*_WRITE, "not_found", "version_conflict", "state_conflict")
 _READ = ("denied", "invalid_input", "rate_limited")
-_REFLECT = (
-    "denied",
-    "invalid_input",
-    "not_found",
-    "rate_limited",
-    "extraction_error",
-    "model_unavailable",
-    "credential_refused",
-    "model_failed",
-    "model_refused",
-    "egress_denied",
-    "budget_spent",
-)
 _OPERATE = ("denied", "idempotency_mismatch")
 _MANAGE = ("denied", "invalid_input", "idempotency_mismatch")
 _DECIDE = ("not_found", "denied", "invalid_input", "state_conflict", "idempotency_mismatch")
@@ -180,22 +169,7 @@ _TABLE = (
         ("invalid_scope", "rate_limited"),
         verb="spaces.preview_access",
     ),
-    # Reflection and review
-    _change(
-        "reflect",
-        "Reflect",
-        "Have a model propose the decisions, procedures, plans, tasks, artifacts, claims and "
-        "relations that memories state; each waits for a person.",
-        _REFLECT,
-        verb="reviews.reflect",
-    ),
-    _change(
-        "end_session",
-        "End a session",
-        "Reflect on a conversation that ended, where the tally does that; `processing` says "
-        "whether it did.",
-        _REFLECT,
-    ),
+    # Review
     _read(
         "reviews",
         "List reviews",
@@ -583,5 +557,29 @@ _TABLE = (
     ),
 )
 
-OPERATIONS: Mapping[str, Operation] = {operation.name: operation for operation in _TABLE}
+
+class OperationTable(Mapping[str, Operation]):
+    """The operations of the core and of its extensions, which are loaded when one is asked for:
+    they import this room.
+    """
+
+    def __init__(self, core: Iterable[Operation]) -> None:
+        self._core = {operation.name: operation for operation in core}
+
+    @cached_property
+    def _all(self) -> dict[str, Operation]:
+        more = (each for extension in load_extensions() for each in extension.operations)
+        return self._core | {operation.name: operation for operation in more}
+
+    def __getitem__(self, name: str) -> Operation:
+        return self._core[name] if name in self._core else self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+
+OPERATIONS: Mapping[str, Operation] = OperationTable(_TABLE)
 """The operations by name, in the order in which surfaces list them."""

@@ -57,8 +57,10 @@ class RecallWeights(Record):
     """It mentions an entity that texts relate to one of the query, where the graph is on."""
 
     def of(self, signal: str) -> float:
-        """Return the weight of a signal by its name."""
-        weight: float = getattr(self, signal)
+        """Return the weight of a signal by its name; that of an extension without one counts in
+        full.
+        """
+        weight: float = getattr(self, signal, 1.0)
         return weight
 
     def by_itself(self) -> RecallWeights:

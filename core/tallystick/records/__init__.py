@@ -160,6 +160,7 @@ from tallystick.records.policy import (
     ToolClass,
 )
 from tallystick.records.proposals import (
+    ENTITY_TYPES,
     DecisionCandidate,
     ExtractedEntity,
     ExtractedFact,
@@ -250,6 +251,7 @@ __all__ = [
     "Freezable",
     "Processing",
     "DecisionCandidate",
+    "ENTITY_TYPES",
     "ExtractedEntity",
     "ExtractedFact",
     "ExtractedRelation",

@@ -243,6 +243,7 @@ class Memory(Persisted):
     updated_by: str | None = None
     extraction_status: ExtractionStatus = "none"
     transform_version: str | None = None
+    """The version of the extension that made it, where one did."""
     tags: tuple[str, ...] = ()
     attributes: JsonObject = {}
     embedding_model: str | None = None

@@ -66,12 +66,16 @@ class ExtractedFact(Record):
     """The characters of the text that say it, from and up to; None where the words are new."""
 
 
+ENTITY_TYPES = ("person", "organization", "place", "work", "address", "code", "name")
+"""Types of entities; `name` where nothing tells."""
+
+
 class ExtractedEntity(Record):
     """Somebody or something that a text names."""
 
     name: str
     kind: str = "name"
-    """One of person, organization, place, work, address, code and name."""
+    """One of `ENTITY_TYPES`."""
     aliases: tuple[str, ...] = ()
     confidence: int = Field(default=100, ge=0, le=100)
     """Percent."""

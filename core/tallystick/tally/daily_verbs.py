@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, SkipValidation
 
-from tallystick import graph, memory
+from tallystick import memory
 from tallystick.access import Approvals
 from tallystick.errors import InvalidInput
 from tallystick.memory import WorkingMemory
@@ -35,12 +35,10 @@ from tallystick.records import (
     MemoryId,
     Moment,
     PolicyRule,
-    Reflected,
     Remembered,
     Retention,
     TargetProfile,
     ToolSpec,
-    Words,
     checked_arguments,
     tuple_of,
 )
@@ -85,7 +83,6 @@ from tallystick.tally.model_calls import (
     stream_model,
 )
 from tallystick.tally.observed_calls import ObservedCall
-from tallystick.tally.reviews import Reviews, WhenToReflect
 from tallystick.tally.spellings import respell_argument
 
 Fact = Annotated[str | None, SkipValidation]
@@ -220,14 +217,13 @@ class DailyVerbs(MemoryView):
         self._admit("read")
         context = self._services.memory
         with self._observed("memory_read", "explore") as call:
-            if mode == "about":
-                explored = graph.about(
-                    context, self.actor, self.scope, around, depth=depth, limit=limit
-                )
-            elif mode == "communities":
-                explored = graph.communities_in(
-                    context, self.actor, self.scope, around, depth=depth, limit=limit
-                )
+            modes = {
+                name: explore
+                for extension in self._services.extensions
+                for name, explore in extension.modes.items()
+            }
+            if mode in modes:
+                explored = modes[mode](context, self.actor, self.scope, around, depth, limit)
             elif mode == "dependencies":
                 middle = self.scope if around is None else around
                 explored = memory.dependencies(context, self.actor, middle, limit=limit)
@@ -257,24 +253,6 @@ class DailyVerbs(MemoryView):
         if run_id is None:
             raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
         return memory.WorkingMemory(self._services.memory, self.actor, self.scope, run_id)
-
-    def end_session(
-        self,
-        conversation: Annotated[Words, Field(description="The conversation that ended.")],
-        *,
-        mode: WhenToReflect = "sync",
-    ) -> Reflected:
-        """Reflect on a conversation that ended, where the setting `reflection` turned that on and
-        no operator suspends what nobody asked for; `processing` says which. The turns are kept in
-        every case, and can be reflected on later. Raises as `reflect`.
-        """
-        self._admit("write")
-        settings, gate = self._services.settings, self._services.gate
-        if settings.reflection == "off":
-            return Reflected(scope=self.scope, processing="off")
-        if gate.is_autonomy_frozen():
-            return Reflected(scope=self.scope, processing="suspended")
-        return Reviews(self).reflect(conversation=conversation, mode=mode)
 
     def compile(
         self,

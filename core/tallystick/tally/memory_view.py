@@ -274,7 +274,12 @@ class MemoryView:
                     "memory_write", [item.dump() for item in new], summary={"memories": stored}
                 )
         if mode == "sync":
-            return self._services.learn_now(results, timeout_ms)
+            services = self._services
+            for extension in services.extensions:
+                results = extension.after_remember(
+                    services.memory, services.background, results, timeout_ms
+                )
+            return results
         self._wake_worker()
         return results
 

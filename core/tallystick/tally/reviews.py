@@ -1,4 +1,4 @@
-"""Reviews: have conclusions proposed, and decide those that wait for a person."""
+"""Reviews: list what models proposed, and decide what waits for a person."""
 
 from __future__ import annotations
 
@@ -6,34 +6,24 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tallystick.jobs.reflection import Material, ReflectionRequest, reflect
-from tallystick.jobs.reflection_jobs import enqueue_reflection
 from tallystick.jobs.reviews import decide, listed, review_of
 from tallystick.records import (
     JsonObject,
     Limit,
-    MemoryOrSourceIds,
     Proposal,
     ProposalId,
     ProposalStates,
-    Reflected,
-    ReflectMode,
     ReviewDecision,
     Reviewed,
-    RunId,
-    Words,
     checked_arguments,
 )
 from tallystick.records.arguments import PAGE_BEFORE, IdempotencyKey, Reason
-from tallystick.records.memory import ScopeName
 from tallystick.tally.memory_view import Part
-
-WhenToReflect = Annotated[ReflectMode, Field(description="sync: in this call. async: by a job.")]
 
 
 @checked_arguments
 class Reviews(Part):
-    """What a model concludes from memories, and what a person decides about it."""
+    """What models concluded from memories, and what a person decides about it."""
 
     def get(self, proposal_id: ProposalId) -> Reviewed:
         """Return a proposal with its history. Raises NotFound."""
@@ -75,62 +65,6 @@ class Reviews(Part):
             call.record("memory_write", {"reason": reason}, summary=summary)
         self._view._wake_worker()
         return decided
-
-    def reflect(
-        self,
-        sources: Annotated[
-            MemoryOrSourceIds, Field(description="Ids of memories or sources to reflect on.")
-        ] = (),
-        *,
-        conversation: Annotated[
-            Words | None, Field(description="Or a conversation of the bound scope.")
-        ] = None,
-        run: Annotated[
-            RunId | None, Field(description="Or a run whose memories to reflect on.")
-        ] = None,
-        into: Annotated[
-            ScopeName | None,
-            Field(description="The scope of the conclusions; by default the bound one."),
-        ] = None,
-        mode: WhenToReflect = "sync",
-    ) -> Reflected:
-        """Have a model propose the decisions, procedures, plans, tasks, artifacts, claims and
-        relations that memories state: those of `sources` (their ids, or those of sources), of a
-        `conversation` or of a `run` of the bound scope.
-
-        Each waits as one of the `reviews`. Nothing is proposed twice. Conclusions are of the bound
-        scope, or of `into`, and never get more readers than their sources, but for sources of
-        several scopes with the broadest of these named. With the mode `async` a job does it: the
-        answer has its `job_id`, and its result the ids of the proposals. Raises InvalidInput,
-        NotFound, Denied (`mixed_scopes`, `scope_crossing_requires_promotion`), and ExtractionError
-        where no model answers.
-        """
-        services = self._view._services
-        with self._view._observed("memory_write", "reflect") as call:
-            self._view._admit("write")
-            request = ReflectionRequest(
-                self._view.scope,
-                Material(tuple(sources), conversation, run),
-                into=None if into is None else self._view.actor.home(into),
-                mode=services.settings.reflection,
-            )
-            if mode == "async":
-                reflected = enqueue_reflection(services.memory, self._view._traced_actor, request)
-            else:
-                reflected = reflect(
-                    services.learning,
-                    self._view._traced_actor,
-                    request,
-                    correlation_id=call.correlation_id,
-                )
-            summary = {
-                "proposals": [proposal.id for proposal in reflected.proposals],
-                "waiting": reflected.waiting,
-                "processing": reflected.processing,
-            }
-            call.record("memory_write", reflected, summary=summary, scopes=[reflected.scope])
-        self._view._wake_worker()
-        return reflected
 
     def list(
         self,

@@ -162,7 +162,6 @@ class ReviewVerbs:
     list = Offered(Reviews.list)
     get = Offered(Reviews.get)
     decide = Offered(Reviews.decide)
-    reflect = Offered(Reviews.reflect)
 
 
 class ApprovalVerbs:
@@ -201,4 +200,3 @@ class TallyVerbs:
     pack = Offered(DailyVerbs.pack)
     wake = Offered(DailyVerbs.wake)
     history = Offered(DailyVerbs.history)
-    end_session = Offered(DailyVerbs.end_session)

@@ -25,22 +25,17 @@ from tallystick.errors import (
     StorageError,
     TallystickError,
 )
-from tallystick.jobs import (
-    Background,
-    Chore,
-    LearningHandler,
-    ReflectionHandler,
-    SummaryHandler,
-)
+from tallystick.extension import Extension, load_extensions
+from tallystick.jobs import Background, Chore
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.tool_classes import ToolClassSource
-from tallystick.ports import Reranker, TokenCounter
+from tallystick.ports import TokenCounter
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
-from tallystick.records import Actor, CallContext, Job, PolicyRule, Remembered
+from tallystick.records import Actor, CallContext, PolicyRule
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store
 from tallystick.storage.engine.forks import abandon
@@ -48,17 +43,11 @@ from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.index.chroma_layout import state_of
 from tallystick.storage.index.corpus_cache import CorpusCache
 from tallystick.storage.index.segment_files import SegmentFiles
-from tallystick.storage.rows import job_list, jobs, objects, settings_rows
+from tallystick.storage.rows import objects, settings_rows
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
-from tallystick.tally.learning import (
-    DeciderLike,
-    ExtractorLike,
-    SummarizerLike,
-    learning_context,
-    note_consent,
-)
+from tallystick.tally.models import Providers, choose_models, note_consent, outbound_of
 from tallystick.tally.session_turns import Sessions
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
@@ -111,17 +100,6 @@ class Guards:
     secret_finders: Sequence[Finder]
 
 
-@dataclass(frozen=True)
-class Models:
-    """What embeds, ranks anew, extracts, decides and summarizes; None for the default or none."""
-
-    embedder: Any
-    reranker: Reranker | None
-    extractors: ExtractorLike | Sequence[ExtractorLike] | None
-    deciders: DeciderLike | Sequence[DeciderLike] | None
-    summarizer: SummarizerLike | None
-
-
 class Services:
     """The dependencies of an opened tally. Thread-safe."""
 
@@ -132,7 +110,7 @@ class Services:
         *,
         callers: Callers,
         guards: Guards,
-        models: Models,
+        providers: Providers,
         weights: RecallWeights | None,
         background: bool,
     ) -> None:
@@ -140,11 +118,10 @@ class Services:
 
         `background=False` starts no thread: follow-up work is done by `Tally.drain`.
         """
-        owner, embedder = callers.owner, models.embedder
+        owner, embedder = callers.owner, providers.embedder
         self.store = store
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
-        self._learners: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
         self.closing: list[Callable[[], object]] = []
         """Called when the tally is closed, before anything of it is."""
         self.settings = settings
@@ -170,6 +147,10 @@ class Services:
             else named_embedder(settings.embedder, allow_download=settings.allow_download)
         )
         self.index = _open_index(store, settings, self.embedder.fingerprint)
+        self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
+        """The user's own table of prices."""
+        self.extensions: tuple[Extension[Any], ...] = load_extensions()
+        models = choose_models(settings, self.extensions, providers, self.prices)
         redactor = Redactor(
             pii=settings.redact_pii,
             terms=settings.redact_terms,
@@ -183,7 +164,7 @@ class Services:
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             weights=weights or settings.recall_weights,
-            reranker=models.reranker,
+            reranker=providers.reranker,
             rerank_deadline_ms=settings.rerank_deadline_ms,
             corpora=CorpusCache(
                 most_bytes=settings.recall_cache_mb * 1024 * 1024,
@@ -197,13 +178,12 @@ class Services:
             longest_memory_kb=settings.longest_memory_kb,
             forget_batch=settings.forget_batch,
             forget_preview_only=settings.forget_preview_only,
-            graph=settings.graph,
-            summarizes=models.summarizer is not None,
-            alias_threshold=settings.graph_alias_threshold,
             redactor=redactor,
             remote_redactor=remote_redactor,
             secrets_in_memory=settings.secrets_in_memory,
-            learning=settings.learning,
+            settings=settings,
+            models=models,
+            extensions=self.extensions,
         )
         self.working_sets = WorkingSets(
             self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
@@ -212,8 +192,6 @@ class Services:
         self.captured_turns = CapturedTurns()
         self.sessions = Sessions()
         self.compile_requests = CompileRequests()
-        self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
-        """The user's own table of prices."""
         self.recorder = RecorderContext(
             store=store,
             gate=self.gate,
@@ -224,31 +202,26 @@ class Services:
         if store.database.unwritable is None:
             recover_interrupted_runs(self.recorder)
         self.checkpoints = CheckpointsContext(store, self.gate)
-        self.learning = learning_context(
-            self.memory,
-            settings,
-            self.recorder,
-            extractors=models.extractors,
-            deciders=models.deciders,
-            summarizer=models.summarizer,
-            prices=self.prices,
-            counter=self.counter,
+        self.outbound = outbound_of(
+            self.memory, settings, self.recorder, prices=self.prices, counter=self.counter
         )
-        note_consent(store, self.learning, owner or Actor(user="tallystick", surface="open"))
+        note_consent(store, self.memory, owner or Actor(user="tallystick", surface="open"))
         self._retains = background and store.database.unwritable is None
         self._retention = RetentionHandler(self.memory, lambda: self.windows, self.drop_caches)
         self.background = Background(
             self.memory,
             [
                 self._retention,
-                SummaryHandler(self.learning),
-                # Elsewhere their jobs wait for a process that has a model.
-                *([LearningHandler(self.learning)] if settings.learning != "off" else []),
                 *(
-                    [ReflectionHandler(self.learning, settings.reflection)]
-                    if settings.reflection != "off"
-                    else []
+                    handler
+                    for extension in self.extensions
+                    for handler in extension.handlers(self.memory, self.outbound)
                 ),
+            ],
+            derived=[
+                derived
+                for extension in self.extensions
+                for derived in extension.derived(self.memory)
             ],
             chores=[
                 Chore(partial(self.gate.flush, wait=False), _READS_AFTER),
@@ -312,43 +285,6 @@ class Services:
                 )
             return self._counters[model]
 
-    def learn_now(self, results: Sequence[Remembered], timeout_ms: int) -> list[Remembered]:
-        """Carry out the learning of what was just remembered, and return the results with how far
-        it came. What is not done within `timeout_ms` goes on in the background.
-        """
-        if self.settings.learning == "off":
-            warning = "nothing was learned: the setting `learning` is off"
-            return [
-                result.model_copy(update={"warnings": (*result.warnings, warning)})
-                if result.status == "created"
-                else result
-                for result in results
-            ]
-        waiting = [result.job_id for result in results if result.job_id is not None]
-        if not waiting:
-            return list(results)
-
-        def work() -> None:
-            try:
-                for job_id in waiting:
-                    self.background.run_one(job_id, jobs.EXTRACT)
-            except TallystickError as error:
-                get_logger("jobs").warning("learning.later", error=type(error).__name__)
-
-        thread = threading.Thread(target=work, name="tallystick-learning", daemon=True)
-        self._learners.add(thread)
-        thread.start()
-        thread.join(timeout_ms / 1_000)
-        self.background.wake()
-        with self.store.database.read() as connection:
-            found = {job_id: job_list.find(connection, job_id) for job_id in waiting}
-        return [_as_far_as(result, found.get(result.job_id or "")) for result in results]
-
-    def _join_learners(self) -> None:
-        """Wait for learning under way, no longer than its providers may take."""
-        for thread in list(self._learners):
-            thread.join()
-
     def drop_caches(self) -> None:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
         self.memory.corpora.drop()
@@ -373,7 +309,6 @@ class Services:
             self.recorder.close_subscriptions,
             self.background.stop,
             *([self.keep_retention] if self._retains else []),
-            self._join_learners,
             self.memory.corpora.drop,
             self.gate.flush,
             *([] if self.index is None else [self.index.close]),
@@ -393,20 +328,6 @@ class Services:
             # What is lost of a recording says more than what else could not be written.
             losses = [error for error in failures if isinstance(error, RecorderError)]
             raise (losses or failures)[0]
-
-
-def _as_far_as(result: Remembered, job: Job | None) -> Remembered:
-    """Return a result with how far its learning came."""
-    if job is None:
-        return result
-    if job.state in ("done", "empty"):
-        return result.model_copy(update={"processing": "processed"})
-    if job.is_over:
-        warning = f"nothing was learned from it: {job.error_code}"
-        update = {"processing": "raw_saved", "warnings": (*result.warnings, warning)}
-        return result.model_copy(update=update)
-    warning = "what is learned from it comes later"
-    return result.model_copy(update={"warnings": (*result.warnings, warning)})
 
 
 def _abandon(services: weakref.ref[Services]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import get_type_hints
 
 from tallystick.errors import UnknownName
+from tallystick.extension import load_extensions
 from tallystick.settings import Settings
 
 _VERBS: Mapping[str, str] = {
@@ -66,4 +67,8 @@ def unknown_verb(owner: str, name: str, receiver: str, bound: type) -> UnknownNa
             continue
         if hasattr(get_type_hints(member.fget)["return"], name):
             return UnknownName(f"A {owner} has no {name!r}. Write {receiver}.{part}.{name}(…).")
+    for operation in (each for extension in load_extensions() for each in extension.operations):
+        if operation.name == name:
+            face = operation.face.__name__
+            return UnknownName(f"A {owner} has no {name!r}. Write {face}({receiver}).{name}(…).")
     return UnknownName(f"A {owner} has no attribute {name!r}.")

@@ -44,11 +44,11 @@ from tallystick.tally.corrections import Corrections
 from tallystick.tally.daily_verbs import DailyVerbs
 from tallystick.tally.jobs import Jobs
 from tallystick.tally.later_replays import ReplayHandler
-from tallystick.tally.learning import DeciderLike, ExtractorLike, SummarizerLike
+from tallystick.tally.models import DeciderLike, ExtractorLike, Providers, SummarizerLike
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
-from tallystick.tally.services import Callers, Guards, Models, Services, record_owner
+from tallystick.tally.services import Callers, Guards, Services, record_owner
 from tallystick.tally.spaces import BoundSpaces
 from tallystick.tally.spellings import respell_argument, unknown_verb
 from tallystick.upkeep.backup import backup_beside, migrate_database, restore
@@ -159,7 +159,7 @@ class Tally:
                 effective,
                 callers=Callers(record_owner(store, owner), actor_from, owner_fallback),
                 guards=Guards(tuple(rules), tool_classes or {}, secret_finders),
-                models=Models(embedder, reranker, extractor, decider, summarizer),
+                providers=Providers(embedder, reranker, extractor, decider, summarizer),
                 weights=weights,
                 background=background,
             )
@@ -469,7 +469,7 @@ class BoundTally(DailyVerbs):
 
     @property
     def reviews(self) -> Reviews:
-        """The proposals that wait for a person: list, get, decide, reflect."""
+        """The proposals that wait for a person: list, get, decide."""
         return Reviews(self)
 
     @property

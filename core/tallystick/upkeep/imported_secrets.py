@@ -15,9 +15,9 @@ from typing import Any
 
 from tallystick.errors import InvalidInput
 from tallystick.memory import MemoryContext
+from tallystick.memory.context import is_made_by_extension
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.mentions import is_of_graph
 from tallystick.memory.secrets import mask_fields, mask_memory, placeholder_number
 from tallystick.policy.redaction import Numbering
 from tallystick.records import ProposalContent, SourceRef
@@ -102,9 +102,9 @@ def _mask_memories(write: MemoryWrite, docs: Sequence[int], mask: _Mask) -> None
         )
     mask.rows["memories"] = len(held)
     stored = memories.get_docs(tx, held)
-    derived = [each for each in stored.values() if is_of_graph(each.memory)]
+    derived = [each for each in stored.values() if is_made_by_extension(each.memory)]
     if derived:
-        # The graph is read anew from the memories.
+        # What extensions made is made anew from the memories.
         destroy_memories(write, derived, keep_rows=True)
     for doc, versions in held.items():
         if stored[doc] not in derived:

@@ -10,6 +10,7 @@ from tallystick.aio import in_thread
 from tallystick.records import Actor, JsonObject
 from tallystick.tally.async_view import ServedOperator, ServedRecordings, ServedTally
 from tallystick.tally.served_verbs import AsyncFace, Offered, OfferedPart
+from tallystick_learning import AsyncLearning
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.recording import CheckedCall
 
@@ -51,5 +52,6 @@ class AsyncRemoteTally(ServedTally):
         return actor
 
     items = OfferedPart(AsyncRemoteItems)
+    learning = OfferedPart(AsyncLearning)
     operator = OfferedPart(ServedOperator)
     recordings = OfferedPart(ServedRecordings)

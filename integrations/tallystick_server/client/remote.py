@@ -33,6 +33,7 @@ from tallystick.tally.served_verbs import (
     TallyVerbs,
     TokenVerbs,
 )
+from tallystick_learning import LearningVerbs
 from tallystick_server.client.aio import AsyncRemoteTally
 from tallystick_server.client.calls import Call, body_of, call_of, safe
 from tallystick_server.client.connections import Connection, Server
@@ -96,6 +97,12 @@ class RemoteReviews(_Face, ReviewVerbs):
     """The proposals that wait for a person, behind a server."""
 
     part = "reviews."
+
+
+class RemoteLearning(_Face, LearningVerbs):
+    """What a model concludes from memories, behind a server."""
+
+    part = "learning."
 
 
 class RemoteApprovals(_Face, ApprovalVerbs):
@@ -172,6 +179,7 @@ class RemoteTally(_Face, TallyVerbs):
     operator = OfferedPart(RemoteOperator)
     corrections = OfferedPart(RemoteCorrections)
     reviews = OfferedPart(RemoteReviews)
+    learning = OfferedPart(RemoteLearning)
     approvals = OfferedPart(RemoteApprovals)
     jobs = OfferedPart(RemoteJobs)
     spaces = OfferedPart(RemoteSpaces)

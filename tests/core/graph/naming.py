@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tallystick.graph import KnownNames
 from tallystick.records import ExtractedEntity, ExtractedRelation, Extraction, NewMemory
 from tallystick.testing import ScriptedExtractor
+from tallystick_graph.names import KnownNames
 
 NAMES = KnownNames(
     (

@@ -8,7 +8,6 @@ import pytest
 from tests.core.graph.naming import named
 
 from tallystick.errors import NotFound, SettingsError
-from tallystick.graph.communities import grouped
 from tallystick.records import Actor, ExploredCommunity, ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.storage.engine import containment, tables
@@ -17,6 +16,7 @@ from tallystick.storage.index.communities import Togetherness
 from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
+from tallystick_graph.communities import grouped
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice")
@@ -216,6 +216,18 @@ def test_a_model_summarizes_until_what_it_read_changes(open_tally: OpenTally) ->
         assert community.summarized_by is None
         assert "Summary" not in community.summary
         assert alice.memories(kinds=["community"], states=("active", "deleted")) == []
+
+
+def test_the_model_that_a_setting_names_summarizes_too(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallystick.tally.models.named_model", lambda *_, **__: Scribe())
+    with open_sqlite(settings=ON.model_copy(update={"summary_model": "any:scribe"})) as tally:
+        alice = tally.bind(ALICE)
+        alice.remember_many(map(named, [*BOATS, *MORE]))
+        tally.drain()
+        [community] = communities_of(alice)
+        assert community.summarized_by == "scribe:s-1"
 
 
 def test_a_community_with_more_than_a_model_is_given_is_summarized_once(

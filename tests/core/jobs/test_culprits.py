@@ -39,6 +39,7 @@ from tallystick.storage.rows import jobs
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
+from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
 ROOT = Actor(user="root", role="operator")
@@ -413,7 +414,7 @@ def test_an_outage_of_the_extractor_costs_no_reflection(
         alice = tally.bind(Actor(user="alice"))
         for day in ("monday", "tuesday"):
             alice.remember("We decided to launch in May.", kind="turn", conversation=day)
-            alice.reviews.reflect(conversation=day, mode="async")
+            Learning(alice).reflect(conversation=day, mode="async")
         through_a_day(tally, clock, "reflect", 2)
         models.fault = None
         till_all_is_done(tally, clock, "reflect", 2)

@@ -234,7 +234,7 @@ def test_a_step_that_was_rolled_back_is_taken_again(
         write(tally, 0, 60)
         with monkeypatch.context() as patched:
             patched.setattr("tallystick.jobs.chroma.keep_state", _refuse)
-            patched.setattr("tallystick.graph.reading.keep_marks", _refuse)
+            patched.setattr("tallystick_graph.reading.keep_marks", _refuse)
             patched.setattr("tallystick.storage.index.segments.save", _refuse)
             patched.setattr("tallystick.storage.index.segment_files.SegmentFiles.save", _refuse)
             with suppress(RuntimeError):  # a job that fails so is tried again

@@ -39,6 +39,7 @@ from tallystick.tally import (
     Reviews,
     Tally,
 )
+from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
 
@@ -48,6 +49,7 @@ PARTS: Mapping[str, type] = {
     "spaces.": BoundSpaces,
     "corrections.": Corrections,
     "reviews.": Reviews,
+    "learning.": Learning,
     "approvals.": BoundApprovals,
     "jobs.": Jobs,
     "tokens.": AccessTokens,
@@ -204,6 +206,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "check_model_call": "guards a call that happens in this process",
     "check_tool_call": "guards a call that happens in this process",
     "compile": "takes candidates as objects of the runtime, which only an adapter has",
+    "learning.aio": "the same, awaited",
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
     "keep_turn": "for adapters, which observe a turn",

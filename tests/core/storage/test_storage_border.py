@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 ROOTS = tuple(
     ROOT / name / package
     for name, pattern in (
-        ("core", "tallystick"),
+        ("core", "tallystick*"),
         ("checkpointers", "tallystick_*"),
         ("callbacks", "tallystick_*"),
         ("integrations", "tallystick_*"),

@@ -25,6 +25,8 @@ from tallystick.tally import (
     Operator,
     Reviews,
 )
+from tallystick_graph import Graph
+from tallystick_learning import Learning
 
 CHECKED = (
     Tally,
@@ -36,6 +38,8 @@ CHECKED = (
     Corrections,
     Jobs,
     Reviews,
+    Learning,
+    Graph,
 )
 WRONG: tuple[Any, ...] = (
     None,

@@ -33,6 +33,7 @@ from tallystick.tally.async_view import (
     AsyncSpaces,
     AsyncWorkingMemory,
 )
+from tallystick_learning import AsyncLearning, Learning
 
 FACES: dict[type, type] = {
     BoundTally: AsyncBoundTally,
@@ -43,6 +44,7 @@ FACES: dict[type, type] = {
     Corrections: AsyncCorrections,
     Jobs: AsyncJobs,
     Reviews: AsyncReviews,
+    Learning: AsyncLearning,
     WorkingMemory: AsyncWorkingMemory,
 }
 NOT_AWAITED = {

@@ -43,6 +43,7 @@ from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import ScriptedExtractor, StepClock
+from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects={"apollo"})
@@ -357,7 +358,7 @@ class ReachMachine(RuleBasedStateMachine):
     def reflect(self, data: Any) -> None:
         mine = [each for each in self.alice.memories() if each.state == "active"]
         if mine:
-            self.alice.reviews.reflect([data.draw(st.sampled_from(mine)).id])
+            Learning(self.alice).reflect([data.draw(st.sampled_from(mine)).id])
 
     @rule(data=st.data(), decision=st.sampled_from(["accept", "edit", "defer", "reject"]))
     def review(self, data: Any, decision: Any) -> None:

@@ -37,15 +37,8 @@ from tallystick.storage.rows.job_list import CANCELLED, actor_of, job_of, job_qu
 
 EMBED = "embed"
 """The kind of job that gives a memory a vector."""
-EXTRACT = "extract"
-"""The kind of job that draws facts from a memory and decides what becomes of them."""
 REEMBED = "reembed"
 """The kind of job that gives the memories of a scope vectors of the current embedder."""
-
-SUMMARIZE = "summarize"
-"""The kind of job that has a model summarize the communities of a scope."""
-GRAPH = "graph"
-"""The kind of job that reads the names in a scope's memories into the graph."""
 TALLY_ACTOR = Actor(user="tallystick", surface="upkeep")
 """The tally itself, for jobs of upkeep: they have no authority over any scope, and need none."""
 

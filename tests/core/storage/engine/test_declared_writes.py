@@ -24,6 +24,7 @@ from tallystick.storage.engine import group_commit, tables, writes
 from tallystick.storage.engine.writes import EVERYTHING, Writes
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
+from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
 ADA = Actor(user="ada", role="operator", projects={"apollo"})
@@ -138,9 +139,9 @@ def test_no_work_in_the_background_writes_to_a_scope_that_it_did_not_declare(
         )
         mine.remember("Nora lives in Cork now.", conversation="c", related_to=[first.id])
         tally.drain()
-        mine.reviews.reflect(conversation="c")
+        Learning(mine).reflect(conversation="c")
         mine.remember("We decided to feed the heron at noon.", kind="turn", conversation="c")
-        mine.end_session(conversation="c")
+        Learning(mine).end_session(conversation="c")
         tally.drain()
         with mine.run("keeper") as run, run.step("model_call") as step:
             step.record("request", {"prompt": "reeds " * 900})

@@ -27,6 +27,7 @@ from tallystick.storage.engine.writes import EVERYTHING, Writes
 from tallystick.storage.rows import journal, scopes
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
+from tallystick_learning import Learning
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
 ALICE = Actor(user="alice", role="operator", projects=frozenset({"apollo"}))
@@ -123,8 +124,8 @@ def test_no_daily_call_waits_for_a_writer_of_another_scope(
         alice.remember(
             "Nora moved to Leeds with Felix in May.", conversation="c", entities=["Nora", "Leeds"]
         )
-        alice.reviews.reflect(conversation="c")
-        alice.end_session(conversation="c")
+        Learning(alice).reflect(conversation="c")
+        Learning(alice).end_session(conversation="c")
         second.drain()
         with alice.run("keeper") as run, run.step("model_call") as step:
             step.record("request", {"prompt": "reeds"})
@@ -147,7 +148,7 @@ def test_a_body_moves_out_of_the_database_while_its_scope_is_written(
 def proposal_of(bound: BoundTally) -> str:
     """A proposal that waits for a person."""
     bound.remember("We decided to feed the heron at noon.", kind="turn", conversation="birds")
-    bound.reviews.reflect(conversation="birds")
+    Learning(bound).reflect(conversation="birds")
     waiting = bound.reviews.list()
     bound.remember("We chose to paint the boats green.", conversation="birds")
     return waiting[0].id
@@ -173,12 +174,12 @@ def test_a_daily_call_waits_for_a_writer_of_its_own_scope(open_two: OpenTwo) -> 
     alice = second.bind(ALICE)
     alice.remember("The heron nests in March.")
     proposal, asked = proposal_of(alice), approval_of(alice, "pay")
-    alice.reviews.reflect(conversation="birds", mode="async")
+    Learning(alice).reflect(conversation="birds", mode="async")
     calls: list[Callable[[], Any]] = [
         forgetting(alice, "heron nests"),
         lambda: alice.reviews.decide(proposal, "reject", reason="no"),
         lambda: alice.approvals.approve(asked, reason="yes"),
-        lambda: alice.reviews.reflect(conversation="birds"),
+        lambda: Learning(alice).reflect(conversation="birds"),
         lambda: alice.threads.delete("chat"),
         lambda: services_of(second).background.runner.run(["reflect"]),
     ]
@@ -197,8 +198,8 @@ def test_what_is_concluded_waits_for_writers_of_what_it_is_concluded_from(
     ours, mine = second.bind(ALICE, APOLLO), second.bind(ALICE)
     [origin] = ours.memories()
     with held(first, Writes.of(APOLLO)), pytest.raises(BusyTally):
-        mine.reviews.reflect([origin.id])
-    waiting = mine.reviews.reflect([origin.id]).proposals[0]
+        Learning(mine).reflect([origin.id])
+    waiting = Learning(mine).reflect([origin.id]).proposals[0]
     with held(first, Writes.of(APOLLO)), pytest.raises(BusyTally):
         mine.reviews.decide(waiting.id, "accept", reason="so it was")
     assert mine.reviews.decide(waiting.id, "accept", reason="so it was").state == "accepted"
@@ -212,7 +213,7 @@ def test_a_freeze_stops_those_who_wait_for_it(open_two: OpenTwo) -> None:
     calls: list[Callable[[], Any]] = [
         forgetting(alice, "heron nests"),
         lambda: alice.reviews.decide(proposal, "reject", reason="no"),
-        lambda: alice.reviews.reflect(conversation="birds"),
+        lambda: Learning(alice).reflect(conversation="birds"),
     ]
 
     def refused(call: Callable[[], Any]) -> str:

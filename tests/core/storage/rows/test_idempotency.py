@@ -34,6 +34,7 @@ from tallystick.tally import (
 )
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
+from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects={"apollo"})
@@ -60,6 +61,7 @@ CHANGES: dict[type, set[str]] = {
     },
     Corrections: {"make", "modify_many", "forget_matching", "promote", "share"},
     Reviews: {"decide"},
+    Learning: set(),
     BoundApprovals: {"approve", "deny", "revoke"},
     Jobs: {"retry", "cancel"},
     BoundSpaces: {"create", "update"},
@@ -106,8 +108,6 @@ OTHERS: dict[type, set[str]] = {
         # A check is made for each call, and an action that waits is asked for once.
         "check_tool_call",
         "check_model_call",
-        # What was proposed is not proposed again.
-        "end_session",
     },
     Operator: {
         # An export reads, and a proof looks without changing what it looks at.
@@ -124,8 +124,9 @@ OTHERS: dict[type, set[str]] = {
         "rebuild_index",
     },
     Corrections: set(),
+    Reviews: {"list", "get"},
     # What was proposed is not proposed again.
-    Reviews: {"list", "get", "reflect"},
+    Learning: {"aio", "reflect", "end_session"},
     BoundApprovals: {"list", "get"},
     Jobs: {"list", "get"},
     BoundSpaces: {"get", "list", "preview_access", "preview_member"},
@@ -231,7 +232,7 @@ class World:
     def proposed(self) -> str:
         """The oldest proposal of the scope, which there is one of at least."""
         self.mine.remember("We decided to feed the heron at noon.", conversation="birds")
-        self.mine.reviews.reflect(conversation="birds")
+        Learning(self.mine).reflect(conversation="birds")
         return self.mine.reviews.list(states=())[0].id
 
     def confirmed(

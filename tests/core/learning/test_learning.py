@@ -592,7 +592,7 @@ def test_calls_at_the_same_moment_do_not_share_the_last_one(open_tally: OpenTall
     budget = LearningBudget(calls_per_day=1)
     with opened(open_tally, extractor=Scripted(), settings={"learning_budget": budget}) as tally:
         stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
-        outbound = services_of(tally).learning.outbound
+        outbound = services_of(tally).outbound
         assert calls_at_once(outbound, stored, 6, list) == (1, 5)
 
 
@@ -612,7 +612,7 @@ def test_answers_at_the_same_moment_exceed_a_limit_by_one_call_at_most(
     settings = {"learning_budget": budget, "prices": prices}
     with opened(open_tally, extractor=Scripted(), settings=settings) as tally:
         stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
-        outbound = services_of(tally).learning.outbound
+        outbound = services_of(tally).outbound
         assert calls_at_once(outbound, stored, 8, fifty_tokens) == (3, 5)
         assert sum(each.input_tokens + each.output_tokens for each in logged_calls(tally)) == 150
 
@@ -621,7 +621,7 @@ def test_calls_far_from_a_limit_do_not_wait_for_one_another(open_tally: OpenTall
     budget = LearningBudget(tokens_per_day=1_000_000)
     with opened(open_tally, extractor=Scripted(), settings={"learning_budget": budget}) as tally:
         stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
-        outbound = services_of(tally).learning.outbound
+        outbound = services_of(tally).outbound
         # Each ends once all have begun.
         all_began = threading.Barrier(3)
         assert calls_at_once(outbound, stored, 3, lambda: all_began.wait(20)) == (3, 0)
@@ -634,7 +634,7 @@ def test_a_call_of_a_process_that_died_holds_up_no_other(open_sqlite: OpenTally)
         open_sqlite, extractor=Scripted(declaration=soon), settings={"learning_budget": budget}
     ) as tally:
         stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
-        outbound = services_of(tally).learning.outbound
+        outbound = services_of(tally).outbound
         subject = OutboundSubject(ANNA, stored.memory, stored.scope_id)
 
         def die() -> None:

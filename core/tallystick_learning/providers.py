@@ -10,7 +10,7 @@ from tallystick.errors import EgressDenied, ExtractionError
 from tallystick.jobs.outbound import Answered, Outbound
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import is_local_only
-from tallystick.ports import Decider, Extractor, Summarizer
+from tallystick.ports import Decider, Extractor
 from tallystick.records import Memory, ProviderDeclaration
 
 
@@ -33,8 +33,6 @@ class LearningContext:
     extractors: Sequence[Extractor] = ()
     deciders: Sequence[Decider] = ()
     """Without one each fact is proposed as an addition."""
-    summarizer: Summarizer | None = None
-    """Summarizes the communities of the graph."""
 
 
 @dataclass(frozen=True)

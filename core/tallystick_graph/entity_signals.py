@@ -7,14 +7,15 @@ which texts say how it is related to it. A question without an entity has neithe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import log
 from typing import TYPE_CHECKING
 
-from tallystick.ranking.name_forms import name_spans
+from tallystick.memory.context import MemoryContext, SignalRequest
 from tallystick.storage import Connection
 from tallystick.storage.index import graph
 from tallystick.storage.rows import edges
+from tallystick_graph.name_forms import name_spans
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,23 +30,21 @@ _RELATED = 50
 
 
 def entity_signals(
-    connection: Connection,
-    scope_ids: Iterable[int],
-    question: str,
-    docs: Sequence[int],
-    *,
-    texts: int,
+    connection: Connection, context: MemoryContext, request: SignalRequest
 ) -> dict[str, Floats]:
     """Return the signals `mentions` and `related` of these candidates, 0 to 1 in their order: 1 for
     an entity that few of the `texts` mention, near 0 for one that nearly all do. Empty where the
-    question names no entity.
+    graph is off, neither has a weight, or the question names no entity.
     """
+    weights, texts = request.weights, request.texts
+    if not (context.settings.graph and (weights.mentions or weights.related)):
+        return {}
     import numpy as np
 
-    ids = list(scope_ids)
+    ids = request.scope_ids
     if graph.is_empty(connection, ids):
         return {}
-    spans = name_spans(question)
+    spans = name_spans(request.question)
     found = {
         doc: name
         for scope_id in ids
@@ -73,7 +72,7 @@ def entity_signals(
         ),
     }
     return {
-        name: np.array([by_doc.get(doc, 0.0) for doc in docs], dtype=np.float64)
+        name: np.array([by_doc.get(doc, 0.0) for doc in request.docs], dtype=np.float64)
         for name, by_doc in values.items()
     }
 

@@ -14,11 +14,11 @@ from itertools import combinations
 from typing import NamedTuple
 
 from tallystick.errors import require
-from tallystick.graph.concepts import Text, concepts_of
 from tallystick.memory import MemoryContext
 from tallystick.storage import Connection
 from tallystick.storage.index import communities, graph
 from tallystick.storage.rows import edges, memories
+from tallystick_graph.concepts import Text, concepts_of
 
 _LEAST = 3
 """Entities of a community at least."""

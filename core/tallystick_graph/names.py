@@ -9,9 +9,6 @@ from typing import NamedTuple
 
 from tallystick.records import Memory
 
-ENTITY_TYPES = ("person", "organization", "place", "work", "address", "code", "name")
-"""Types of entities; `name` where nothing tells."""
-
 
 class Name(NamedTuple):
     """A name as it is written, with the type of what bears it."""

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.jobs.decide import CheckedDecision
-from tallystick.jobs.providers import LearnedBy
+from tallystick.jobs.reviews import is_whole_text
 from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.protection import is_locked, is_pinned_for
@@ -30,6 +29,8 @@ from tallystick.records import (
 )
 from tallystick.storage import ScopeRow
 from tallystick.storage.rows import edges, memories, occurrences, proposals
+from tallystick_learning.decide import CheckedDecision
+from tallystick_learning.providers import LearnedBy
 
 _PROGRAM = Actor(user="tallystick", agent="tallystick-extract")
 """The program that draws conclusions: pins and locks hold against it as against any agent, whoever
@@ -300,18 +301,3 @@ def _details(by: LearnedBy, decision: CheckedDecision | None, job_id: str | None
         if value is not None:
             details[name] = value
     return details
-
-
-def is_whole_text(memory: Memory, content: str, kind: str) -> bool:
-    """Return True if a conclusion is nothing but the text of a loose memory: its kind says no more
-    either.
-    """
-    return (
-        memory.conversation is None
-        and kind in ("fact", memory.kind)
-        and _plain(content) == _plain(memory.content)
-    )
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).strip(" .!。").casefold()

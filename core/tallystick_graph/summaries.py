@@ -11,21 +11,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tallystick.errors import ExtractionError
-from tallystick.graph import Shown, shown_communities, wants_summary
-from tallystick.graph.concepts import Text
 from tallystick.jobs.culprits import Suspects, blames_provider
-from tallystick.jobs.outbound import OutboundSubject
-from tallystick.jobs.providers import LearningContext
+from tallystick.jobs.outbound import Outbound, OutboundSubject
 from tallystick.jobs.runner import Ended, Work
+from tallystick.memory import MemoryContext
 from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.mentions import GRAPH_VERSION, remove_orphans
 from tallystick.ports import Summarizer
 from tallystick.records import Memory, ProviderDeclaration, SourceHash, SourceRef, canonical_json
 from tallystick.storage import Connection
 from tallystick.storage.index import communities
 from tallystick.storage.rows import edges, jobs, memories, parts
 from tallystick.storage.rows.jobs import TALLY_ACTOR
+from tallystick_graph.communities import wants_summary
+from tallystick_graph.concepts import Text
+from tallystick_graph.mentions import GRAPH_VERSION, SUMMARIZE, remove_orphans
+from tallystick_graph.models import ModelSummarizer
+from tallystick_graph.overview import Shown, shown_communities
 
 _LEASE_SECONDS = 180
 _TOKENS = 120
@@ -47,17 +49,21 @@ class _Written(NamedTuple):
 
 
 class SummaryHandler:
-    """Carries out the jobs of the kind `jobs.SUMMARIZE`: the communities of one scope."""
+    """Carries out the jobs of the kind `SUMMARIZE`: the communities of one scope."""
 
-    kind = jobs.SUMMARIZE
+    kind = SUMMARIZE
     batch = 1
     lease_seconds = _LEASE_SECONDS
     is_upkeep = False
     changes_memory = True
     is_autonomous = True
 
-    def __init__(self, context: LearningContext) -> None:
-        self._context = context
+    def __init__(self, context: MemoryContext, outbound: Outbound) -> None:
+        self._context, self._outbound = context, outbound
+        given = context.models.summarizer
+        self._summarizer = (
+            given if given is None or isinstance(given, Summarizer) else ModelSummarizer(given)
+        )
 
     def handle(self, work: Work) -> int:
         """Summarize community by community, each in a commit of its own; return their number.
@@ -66,7 +72,7 @@ class SummaryHandler:
         """
         [job] = work.jobs
         assert job.scope_id is not None
-        count, summarizer = 0, self._context.summarizer
+        count, summarizer = 0, self._summarizer
         suspects, errors = Suspects(), list[ExtractionError]()
         for shown in self._waiting(job.scope_id, summarizer):
             if work.is_stopping:
@@ -96,8 +102,8 @@ class SummaryHandler:
         """Return the communities of a scope without a summary of what a model would be given now,
         each with these texts alone.
         """
-        context = self._context.memory
-        if summarizer is None or not context.graph:
+        context = self._context
+        if summarizer is None or not context.settings.graph:
             return []
         declared = summarizer.declaration
         with context.store.database.read() as connection:
@@ -122,17 +128,17 @@ class SummaryHandler:
         """Return what a model says of a community. Raises ExtractionError."""
         context, declared = self._context, summarizer.declaration
         assert job.actor is not None
-        with context.memory.store.database.read() as connection:
+        with context.store.database.read() as connection:
             stored = memories.get_docs(connection, [text.doc for text in shown.texts])
         texts = [text for text in shown.texts if text.doc in stored]
         sources = tuple(stored[text.doc] for text in texts)
         # Nothing is put back: a summary is read by more people than any of its texts.
-        hidden = context.outbound.hidden(declared, "\n".join(text.content for text in texts))
+        hidden = self._outbound.hidden(declared, "\n".join(text.content for text in texts))
         ids = [source.memory.id for source in sources]
         last = sources[-1]
         subject = OutboundSubject(job.actor, last.memory, last.scope_id, job.id, others=ids)
         try:
-            answered = context.outbound.call(
+            answered = self._outbound.call(
                 "summarize",
                 declared,
                 subject,
@@ -150,7 +156,7 @@ class SummaryHandler:
             )
         model = answered.model or declared.model
         name = declared.name if model is None else f"{declared.name}:{model}"
-        plain = context.memory.redactor.redact_text(text).text
+        plain = context.redactor.redact_text(text).text
         return _Written(shown.row, plain, sources, name)
 
     def _store(self, work: Work, job: jobs.LeasedJob, written: _Written) -> int:
@@ -161,8 +167,8 @@ class SummaryHandler:
 
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
             nonlocal count
-            now = self._context.memory.store.clock.now()
-            write = MemoryWrite(tx, self._context.memory, job.actor or TALLY_ACTOR, now, job.id)
+            now = self._context.store.clock.now()
+            write = MemoryWrite(tx, self._context, job.actor or TALLY_ACTOR, now, job.id)
             current = memories.get_docs(tx, [stored.doc for stored in written.sources])
             if all(
                 stored.doc in current

@@ -13,9 +13,6 @@ from typing import Literal
 
 from tallystick.access import visible_docs, widens
 from tallystick.errors import Denied, InvalidInput, NotFound
-from tallystick.jobs.learning import conclude
-from tallystick.jobs.propose import Conclusions, Proposer
-from tallystick.jobs.providers import LearningContext
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
@@ -23,6 +20,9 @@ from tallystick.records import Actor, Proposal, ReasonCode, Reflected, Scope
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import memories, scopes, sources
+from tallystick_learning.extraction_jobs import conclude
+from tallystick_learning.propose import Conclusions, Proposer
+from tallystick_learning.providers import LearningContext
 
 Reflection = Literal["off", "review"]
 """Whether conclusions are proposed: not at all, or for a person to decide each."""

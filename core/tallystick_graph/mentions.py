@@ -8,91 +8,40 @@ One that somebody pinned, changed or forgot by hand is left as that person left 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
 
-from tallystick.memory.context import MemoryContext
-from tallystick.records import Actor, EdgeKind, Memory, Scope
-from tallystick.storage import Connection
+from tallystick.memory.conclusions import withdraw_copies
+from tallystick.memory.context import Write
+from tallystick.records import Memory
 from tallystick.storage.index import communities, graph
 from tallystick.storage.rows import edges, jobs, memories, memory_versions
 from tallystick.storage.text import erasing
 
 GRAPH_VERSION = memories.GRAPH_VERSION
 """The `transform_version` of what the graph made; nothing else has it."""
+READ, SUMMARIZE = "graph", "summarize"
+"""The kinds of the jobs that read the names in a scope's memories into the graph, and that have a
+model summarize its communities.
+"""
 _GONE = "no memory mentions it any more"
 _UNSAID = "what it was made from changed"
 _BACK = "a memory mentions it again"
-_WITHDRAWN = "the shared memory was withdrawn"
-
-
-class Write(Protocol):
-    """The transaction in which a memory changes, as far as the graph and conclusions follow it."""
-
-    @property
-    def tx(self) -> Connection: ...
-    @property
-    def context(self) -> MemoryContext: ...
-    @property
-    def actor(self) -> Actor: ...
-    @property
-    def now(self) -> int: ...
-    @property
-    def graph_scopes(self) -> set[int]: ...
-    def permit_follower(
-        self, stored: memories.Stored, kind: EdgeKind, origin: memories.Stored
-    ) -> Any: ...
-    def permit_upkeep(self, stored: memories.Stored) -> Any: ...
-    def rewrite(
-        self,
-        permitted: Any,
-        memory: Memory,
-        event: str,
-        *,
-        reason: str | None,
-        details: Any = None,
-    ) -> object: ...
-    def journal_event(
-        self,
-        scope: Scope,
-        event: str,
-        memory_id: str,
-        details: dict[str, Any],
-        *,
-        reason: str | None = None,
-    ) -> str: ...
-
-
-def is_of_graph(memory: Memory) -> bool:
-    """Return True if the graph made a memory: recall finds it by what mentions it, not by words."""
-    return memory.transform_version is not None and memory.transform_version == GRAPH_VERSION
 
 
 def queue_reading(write: Write, memory: Memory, scope_id: int) -> None:
     """Enqueue the job that reads what the graph has not read of a scope, and the one that
-    summarizes it.
+    summarizes it, where the graph is on.
     """
-    if memory.kind in graph.UNREAD_KINDS or scope_id in write.graph_scopes:
+    context = write.context
+    if memory.kind in graph.UNREAD_KINDS or not context.settings.graph:
         return
-    write.graph_scopes.add(scope_id)
-    jobs.enqueue(
-        write.tx,
-        kind=jobs.GRAPH,
-        subject_id=graph_subject(scope_id),
-        scope_id=scope_id,
-        actor=jobs.TALLY_ACTOR,
-        job_id=write.context.store.ids.new(),
-        at=write.now,
-    )
-    if write.context.summarizes:
+    write.enqueue(READ, graph_subject(scope_id), scope_id)
+    if context.models.summarizer is not None:
         # A model is called with the authority of whoever wrote.
-        jobs.enqueue(
-            write.tx,
-            kind=jobs.SUMMARIZE,
-            subject_id=graph_subject(scope_id),
-            scope_id=scope_id,
+        write.enqueue(
+            SUMMARIZE,
+            graph_subject(scope_id),
+            scope_id,
             actor=write.actor,
-            job_id=write.context.store.ids.new(),
-            at=write.now,
             priority=jobs.NORMAL_PRIORITY + 1,
         )
 
@@ -121,7 +70,7 @@ def follow_change(write: Write, before: memories.Stored, after: Memory) -> None:
         return
     if mentioned:
         settle(write, mentioned)
-    if is_active and write.context.graph:
+    if is_active:
         queue_reading(write, after, before.scope_id)
 
 
@@ -193,18 +142,6 @@ def remove_orphans(
     if entities:
         docs = [entity.doc for entity in entities]
         erasing.destroy(write.tx, docs, at=write.now, keep_rows=False)
-
-
-def withdraw_copies(write: Write, origin: memories.Stored, sharing: edges.Sharing) -> None:
-    """Forget the shared copies of a memory that is withdrawn, and end their links."""
-    for edge_id, doc in sharing.copies:
-        copied = memories.get_docs(write.tx, [doc])[doc]
-        if copied.memory.state == "deleted":
-            continue
-        forgotten = copied.memory.model_copy(update={"state": "deleted", "corrected": "delete"})
-        permitted = write.permit_follower(copied, "SHARES", origin)
-        write.rewrite(permitted, forgotten, "memory.forget", reason=_WITHDRAWN)
-        edges.close(write.tx, [edge_id], at=write.now)
 
 
 def _withdraw_copies(write: Write, entity: memories.Stored) -> None:

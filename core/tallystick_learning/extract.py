@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tallystick.errors import ExtractionError
 from tallystick.jobs.outbound import OutboundSubject
-from tallystick.jobs.providers import LearnedBy, LearningContext, ask_first
 from tallystick.ports import Extractor
 from tallystick.records import (
     ExtractedEntity,
@@ -13,6 +12,7 @@ from tallystick.records import (
     Memory,
     ProviderDeclaration,
 )
+from tallystick_learning.providers import LearnedBy, LearningContext, ask_first
 
 MOST_FACTS = 40
 """Facts of one text at most; entities and relations are limited to as many each."""

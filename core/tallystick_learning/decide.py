@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tallystick.errors import Denied, ExtractionError
-from tallystick.jobs.extract import EXTRACTED_KINDS
 from tallystick.jobs.outbound import OutboundSubject
-from tallystick.jobs.providers import LearnedBy, LearningContext, ask_first
 from tallystick.memory import RecallRequest, newest, recall
 from tallystick.memory.context import is_local_only
 from tallystick.ports import Decider
@@ -30,6 +28,8 @@ from tallystick.records import (
     ProviderDeclaration,
     Scope,
 )
+from tallystick_learning.extract import EXTRACTED_KINDS
+from tallystick_learning.providers import LearnedBy, LearningContext, ask_first
 
 CHANGING: tuple[DecisionAction, ...] = ("UPDATE", "DELETE")
 """Decisions that replace or withdraw a memory."""

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tallystick import Actor, Tally
-from tallystick.jobs import ModelDecider, ModelExtractor
 from tallystick.ports import StructuredAnswer
 from tallystick.records import NewMemory, ProviderDeclaration, SourceRef
 from tallystick.settings import Settings
 from tallystick.storage.rows import proposals
 from tallystick.tally.services import services_of
+from tallystick_learning import ModelDecider, ModelExtractor
 
 ANNA = Actor(user="anna", role="operator")
 

@@ -12,8 +12,8 @@ from math import log
 from typing import NamedTuple
 
 from tallystick.ranking import sentence_spans
-from tallystick.ranking.name_forms import normal_name
 from tallystick.ranking.words import content_words, surfaces_of
+from tallystick_graph.name_forms import normal_name
 
 _READ = 4_000
 """Characters of a text that are read."""

@@ -11,11 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from tallystick.access import visible_docs
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.graph.aliases import alias_of
 from tallystick.memory import MemoryContext
 from tallystick.memory.explore import memory_views
 from tallystick.ranking import cosines, from_float16_bytes
-from tallystick.ranking.name_forms import normal_name
 from tallystick.records import (
     Actor,
     Explored,
@@ -27,6 +25,8 @@ from tallystick.records import (
 from tallystick.storage import Connection
 from tallystick.storage.index import graph
 from tallystick.storage.rows import edges, memories, scopes
+from tallystick_graph.aliases import alias_of
+from tallystick_graph.name_forms import normal_name
 
 _NEAR = 0.8
 """The cosine of two names from which on one is taken for the other, where none is spelled alike."""
@@ -37,7 +37,6 @@ def about(
     actor: Actor,
     scope: Scope,
     around: str | Scope | None,
-    *,
     depth: int,
     limit: int,
 ) -> Explored:
@@ -97,7 +96,7 @@ class Walk:
             doc = names[normal].doc
         if doc is None:
             known = [(name.name, name.type) for name in names.values()]
-            threshold = self._context.alias_threshold
+            threshold = self._context.settings.graph_alias_threshold
             alias = alias_of(normal, "name", known, threshold=threshold)
             doc = None if alias is None else names[alias.name].doc
         if doc is None and vector is not None:

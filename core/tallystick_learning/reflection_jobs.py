@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from tallystick.errors import Denied, InvalidInput, NotFound
-from tallystick.jobs.providers import LearningContext
-from tallystick.jobs.reflection import (
-    Material,
-    Reflection,
-    ReflectionRequest,
-    material_of,
-    plan_reflection,
-)
 from tallystick.jobs.runner import Ended, Work
 from tallystick.memory import MemoryContext
 from tallystick.records import Actor, JsonObject, Proposal, Reflected, Scope
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import jobs, scopes
+from tallystick_learning.providers import LearningContext
+from tallystick_learning.reflection import (
+    Material,
+    Reflection,
+    ReflectionRequest,
+    material_of,
+    plan_reflection,
+)
 
 REFLECT = "reflect"
 """The kind of job that proposes what models conclude from memories."""

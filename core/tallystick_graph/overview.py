@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tallystick.errors import InvalidInput, InvalidScope, NotFound, require
-from tallystick.graph.about import Walk
-from tallystick.graph.communities import MOST_TEXTS, members_of_texts
-from tallystick.graph.concepts import Text, concepts_of
 from tallystick.memory import MemoryContext
 from tallystick.memory.explore import memory_views
 from tallystick.ranking import analyze, from_float16_bytes, query_terms
-from tallystick.ranking.name_forms import normal_name
 from tallystick.records import Actor, Explored, ExploredCommunity, Scope
 from tallystick.storage import Connection
 from tallystick.storage.index import communities
 from tallystick.storage.rows import memories, scopes
+from tallystick_graph.about import Walk
+from tallystick_graph.communities import MOST_TEXTS, members_of_texts
+from tallystick_graph.concepts import Text, concepts_of
+from tallystick_graph.name_forms import normal_name
 
 _NEAR = 0.35
 """The cosine of a question and what a community is about, from which on it is about it."""
@@ -44,7 +44,6 @@ def communities_in(
     actor: Actor,
     scope: Scope,
     around: str | Scope | None,
-    *,
     depth: int,
     limit: int,
 ) -> Explored:

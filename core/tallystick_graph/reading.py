@@ -7,22 +7,29 @@ gives the same links; a text that changed in between is left for the next page.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from tallystick.graph.aliases import alias_of, likeness
-from tallystick.graph.names import ENTITY_TYPES, KnownNames, Name, Names, Said, given_names
 from tallystick.memory import MemoryContext
-from tallystick.memory.context import searchable
-from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.mentions import GRAPH_VERSION, settle
+from tallystick.memory.context import Write, searchable
 from tallystick.memory.remember import MOST_ENTITIES
-from tallystick.ranking.name_forms import normal_name
-from tallystick.records import Extraction, Memory, SourceHash, SourceRef, canonical_json
+from tallystick.records import (
+    ENTITY_TYPES,
+    Extraction,
+    Memory,
+    SourceHash,
+    SourceRef,
+    canonical_json,
+)
 from tallystick.storage import Connection, ScopeRow
 from tallystick.storage.index import graph
 from tallystick.storage.index.marks import Mark, keep_marks, lags_of
 from tallystick.storage.rows import edges, memories, parts
+from tallystick_graph.aliases import alias_of, likeness
+from tallystick_graph.mentions import GRAPH_VERSION, settle
+from tallystick_graph.name_forms import normal_name
+from tallystick_graph.names import KnownNames, Name, Names, Said, given_names
 
 _READ = 20_000
 """Characters of a text that are read for names."""
@@ -62,12 +69,14 @@ def read_page(context: MemoryContext, scope_id: int, *, limit: int) -> ReadPage 
     return replace(_page(context, scope_id, texts), mark=mark)
 
 
-def read_extraction(
+def link_extraction(
     context: MemoryContext, stored: memories.Stored, extraction: Extraction
-) -> ReadPage:
-    """Return a text with the names and relations that an extractor found in it, beside those that
-    the graph knows; what the text does not name is left out.
+) -> Callable[[Write], int] | None:
+    """Return what links a text with the names and relations that an extractor found in it, beside
+    those that the graph knows; what the text does not name is left out.
     """
+    if not context.settings.graph or not (extraction.entities or extraction.relations):
+        return None
     with context.store.database.read() as connection:
         known = _known_names(connection, stored.scope_id)
     text = _text_of(stored.memory).casefold()
@@ -83,7 +92,8 @@ def read_extraction(
         for each in extraction.relations
         if {normal_name(each.source), normal_name(each.target)} <= normal
     )
-    return _page(context, stored.scope_id, [(stored, Names(names, relations))])
+    page = _page(context, stored.scope_id, [(stored, Names(names, relations))])
+    return partial(link_page, page=page)
 
 
 def _known_names(connection: Connection, scope_id: int) -> KnownNames:
@@ -129,7 +139,7 @@ def _text_of(memory: Memory) -> str:
     return f"{text}\n{memory.subject}" if memory.subject else text
 
 
-def link_page(write: MemoryWrite, page: ReadPage) -> int:
+def link_page(write: Write, page: ReadPage) -> int:
     """Link the texts of a page that are as they were read; return the number of mentions."""
     if page.mark is not None:
         keep_marks(write.tx, graph.NAME, {page.scope_id: page.mark})
@@ -147,7 +157,7 @@ def link_page(write: MemoryWrite, page: ReadPage) -> int:
 class _Linking:
     """The entities of a scope, within the transaction that links a page of texts with them."""
 
-    def __init__(self, write: MemoryWrite, page: ReadPage) -> None:
+    def __init__(self, write: Write, page: ReadPage) -> None:
         self._write, self._page = write, page
         self._types: dict[str, str] = {}
         self._docs: dict[str, int] = {}
@@ -225,7 +235,7 @@ class _Linking:
 
     def _merge(self, normal: str, kind: str, near: Iterable[str]) -> None:
         """Take a new name for another form of one that is known, or the other way round."""
-        threshold = self._write.context.alias_threshold
+        threshold = self._write.context.settings.graph_alias_threshold
         known = [(name, self._types[name]) for name in sorted(near) if name in self._docs]
         self._part_ambiguous(normal, [name for name, _ in known], threshold)
         alias = alias_of(normal, kind, known, threshold=threshold)
@@ -271,9 +281,7 @@ class _Linking:
                 part_alias(self._write, memories.get_docs(tx, [doc])[doc])
 
 
-def mark_alias(
-    write: MemoryWrite, alias: memories.Stored, entity: memories.Stored, percent: int
-) -> None:
+def mark_alias(write: Write, alias: memories.Stored, entity: memories.Stored, percent: int) -> None:
     """Let a name stand for another entity, as `mark_duplicate` does: `restore` parts them again."""
     reason = f"two forms of one name: {percent} of 100 alike"
     edges.add(
@@ -295,7 +303,7 @@ def mark_alias(
     )
 
 
-def part_alias(write: MemoryWrite, alias: memories.Stored) -> None:
+def part_alias(write: Write, alias: memories.Stored) -> None:
     """Part a name from the entity that the graph took it for; it is not taken for it again."""
     links = [
         edge
@@ -329,7 +337,7 @@ def _keys(name: str) -> set[str]:
     return keys
 
 
-def _insert_entity(write: MemoryWrite, scope: ScopeRow, name: Name) -> int:
+def _insert_entity(write: Write, scope: ScopeRow, name: Name) -> int:
     """Write an entity: a memory whose source is what was read, and which recall does not index."""
     tx, context = write.tx, write.context
     body = canonical_json({"entity": name.text, "type": name.type})

@@ -1,4 +1,4 @@
-"""Learning: the jobs that have models draw facts from what was remembered, as proposals.
+"""Extraction jobs: models draw facts from what was remembered, as proposals.
 
 A job reads one memory, asks the extractor and the decider outside of any transaction, checks every
 decision, and stores proposals in the transaction that ends it. Whatever fails, the memory stays as
@@ -10,25 +10,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from tallystick.graph import ReadPage, link_page, read_extraction
-from tallystick.jobs.decide import check_decisions, decide, find_candidates
-from tallystick.jobs.extract import FACT_KINDS, extract, fact_of
+from tallystick.jobs import Background, Ended, Work
 from tallystick.jobs.outbound import OutboundSubject
-from tallystick.jobs.propose import Conclusions, Proposer
-from tallystick.jobs.providers import LearnedBy, LearningContext
-from tallystick.jobs.runner import Ended, Work
+from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.records import Actor, JsonObject, Scope
+from tallystick.records import Actor, Job, JsonObject, NewMemory, Remembered, Scope
 from tallystick.storage import Connection
-from tallystick.storage.rows import jobs, memories
+from tallystick.storage.rows import job_list, jobs, memories
+from tallystick_learning.decide import check_decisions, decide, find_candidates
+from tallystick_learning.extract import FACT_KINDS, extract, fact_of
+from tallystick_learning.propose import Conclusions, Proposer
+from tallystick_learning.providers import LearnedBy, LearningContext
 
+EXTRACT = "extract"
+"""The kind of job that draws facts from a memory and decides what becomes of them."""
 _LEASE_SECONDS = 180
+_LEARNED_KINDS = frozenset(
+    {
+        "note",
+        "turn",
+        "claim",
+        "episode",
+        "document",
+        "fact",
+        "preference",
+        "constraint",
+        "decision",
+        "procedure",
+        "plan",
+    }
+)
+"""Kinds of memories that facts are drawn from, or that are a fact themselves."""
 
 
-class LearningHandler:
-    """Carries out the jobs of the kind `jobs.EXTRACT`."""
+def learning_job(context: MemoryContext, item: NewMemory) -> str | None:
+    """Return the kind of the job that learns from such an item, where a tally does. What is
+    concluded from other memories is a conclusion already.
+    """
+    is_learned = context.settings.learning != "off" and item.kind in _LEARNED_KINDS
+    return EXTRACT if is_learned and not item.derived_from else None
 
-    kind = jobs.EXTRACT
+
+class ExtractionHandler:
+    """Carries out the jobs of the kind `EXTRACT`."""
+
+    kind = EXTRACT
     batch = 1
     lease_seconds = _LEASE_SECONDS
     is_upkeep = False
@@ -53,7 +79,10 @@ class LearningHandler:
         conclusions = conclude(
             context, actor, stored, stored.memory.scope, job_id=job.id, reads_facts=False
         )
-        names = self._names(stored, conclusions)
+        stores = [
+            extension.on_extraction(context.memory, stored, conclusions.extraction)
+            for extension in context.memory.extensions
+        ]
         waiting = 0
 
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
@@ -67,8 +96,9 @@ class LearningHandler:
             write = MemoryWrite(tx, context.memory, actor.on("learning"), now, None)
             proposer = Proposer(write, current.scope, origin="extraction", job_id=job.id)
             proposer.propose(current, conclusions)
-            if names is not None:
-                link_page(write, names)
+            for store in stores:
+                if store is not None:
+                    store(write)
             waiting = proposer.waiting
             end: Literal["empty", "done"] = "empty" if conclusions.extraction.is_empty else "done"
             memories.set_extraction_status(tx, current.doc, end)
@@ -79,13 +109,6 @@ class LearningHandler:
 
         work.commit(unit)
         return waiting
-
-    def _names(self, stored: memories.Stored, conclusions: Conclusions) -> ReadPage | None:
-        """Return what the graph gets of a text that a model read."""
-        context, extraction = self._context.memory, conclusions.extraction
-        if not context.graph or not (extraction.entities or extraction.relations):
-            return None
-        return read_extraction(context, stored, extraction)
 
     def give_up(self, tx: Connection, job: jobs.LeasedJob) -> None:
         """Mark the memory: a failed extraction is neither empty nor success."""
@@ -145,3 +168,37 @@ def _result(conclusions: Conclusions, proposer: Proposer) -> JsonObject:
         "provider": conclusions.extracted_by.provider,
         "warnings": list(conclusions.extraction.warnings),
     }
+
+
+def learn_now(
+    context: MemoryContext, background: Background, results: Sequence[Remembered], timeout_ms: int
+) -> list[Remembered]:
+    """Carry out the learning of what was just remembered, and return the results with how far it
+    came. What is not done within `timeout_ms` goes on in the background.
+    """
+    if context.settings.learning == "off":
+        warning = "nothing was learned: the setting `learning` is off"
+        return [_warn(each, warning) if each.status == "created" else each for each in results]
+    waiting = [result.job_id for result in results if result.job_id is not None]
+    if not waiting:
+        return list(results)
+    background.run_within(waiting, EXTRACT, timeout_ms)
+    with context.store.database.read() as connection:
+        ended = {job_id: job_list.find(connection, job_id) for job_id in waiting}
+    return [_as_far_as(result, ended.get(result.job_id or "")) for result in results]
+
+
+def _as_far_as(result: Remembered, job: Job | None) -> Remembered:
+    """Return a result with how far its learning came."""
+    if job is None:
+        return result
+    if job.state in ("done", "empty"):
+        return result.model_copy(update={"processing": "processed"})
+    if job.is_over:
+        saved = result.model_copy(update={"processing": "raw_saved"})
+        return _warn(saved, f"nothing was learned from it: {job.error_code}")
+    return _warn(result, "what is learned from it comes later")
+
+
+def _warn(result: Remembered, warning: str) -> Remembered:
+    return result.model_copy(update={"warnings": (*result.warnings, warning)})

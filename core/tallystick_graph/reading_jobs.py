@@ -1,31 +1,32 @@
-"""Graph: reads the names in the memories of a scope into its graph, page by page."""
+"""Reading jobs: read the names in the memories of a scope into its graph, page by page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tallystick.errors import MissingExtra
-from tallystick.graph import ReadPage, divide, link_page, read_division, read_page
 from tallystick.jobs.runner import Ended, Work, enqueue_in_scope
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.mentions import graph_subject
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index import graph
 from tallystick.storage.index.marks import Mark, keep_marks, lags_of
 from tallystick.storage.rows import job_list, jobs
 from tallystick.storage.rows.jobs import TALLY_ACTOR
+from tallystick_graph.communities import divide, read_division
+from tallystick_graph.mentions import READ, SUMMARIZE, graph_subject
+from tallystick_graph.reading import ReadPage, link_page, read_page
 
 _PAGE = 100
 _LEASE_SECONDS = 120
 
 
 class GraphHandler:
-    """Carries out the jobs of the kind `jobs.GRAPH`: what the graph has not read of one scope."""
+    """Carries out the jobs of the kind `READ`: what the graph has not read of one scope."""
 
-    kind = jobs.GRAPH
+    kind = READ
     batch = 1
     lease_seconds = _LEASE_SECONDS
     is_upkeep = True
@@ -56,7 +57,7 @@ class GraphHandler:
 
     def _next_page(self, job: jobs.LeasedJob) -> ReadPage | None:
         assert job.scope_id is not None
-        if not self._context.graph:
+        if not self._context.settings.graph:
             return None
         return read_page(self._context, job.scope_id, limit=_PAGE)
 
@@ -77,7 +78,7 @@ class GraphHandler:
         is installed.
         """
         assert job.scope_id is not None
-        if not self._context.graph:
+        if not self._context.settings.graph:
             return
         try:
             division = read_division(self._context, job.scope_id)
@@ -90,8 +91,8 @@ class GraphHandler:
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
             now = self._context.store.clock.now()
             divide(tx, division, at=now)
-            if self._context.summarizes:
-                jobs.start_again(tx, jobs.SUMMARIZE, job.subject_id)
+            if self._context.models.summarizer is not None:
+                jobs.start_again(tx, SUMMARIZE, job.subject_id)
             return {}
 
         work.commit(unit)
@@ -106,7 +107,7 @@ class GraphHandler:
             nonlocal is_over
             assert job.scope_id is not None
             lag = lags_of(tx, graph.NAME, [job.scope_id]).get(job.scope_id)
-            if lag is not None and self._context.graph:
+            if lag is not None and self._context.settings.graph:
                 is_over = not graph.unread(tx, job.scope_id, lag.mark, limit=1)
             if not is_over:
                 return {}
@@ -121,12 +122,12 @@ def enqueue_unread(context: MemoryContext) -> int:
     return the number of scopes. A scope whose job failed is left alone until somebody requeues it.
     """
     store = context.store
-    if not context.graph:
+    if not context.settings.graph:
         return 0
     with store.database.read() as connection:
         lags = lags_of(connection, graph.NAME)
         unread = [each for each in lags if graph.unread(connection, each, lags[each].mark, limit=1)]
-        waiting = job_list.open_subjects(connection, jobs.GRAPH) if unread else set()
+        waiting = job_list.open_subjects(connection, READ) if unread else set()
     if passed := {each: Mark.at(lags[each].revision) for each in lags if each not in unread}:
         store.database.write(
             lambda tx: keep_marks(tx, graph.NAME, passed),
@@ -135,5 +136,5 @@ def enqueue_unread(context: MemoryContext) -> int:
         )
     missing = [scope_id for scope_id in unread if graph_subject(scope_id) not in waiting]
     for scope_id in missing:
-        enqueue_in_scope(store, jobs.GRAPH, graph_subject(scope_id), scope_id)
+        enqueue_in_scope(store, READ, graph_subject(scope_id), scope_id)
     return len(missing)

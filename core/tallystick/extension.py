@@ -1,0 +1,61 @@
+"""Extension: the seam for what is built on the core, in packages beside it.
+
+An extension is a constant that lists what it adds, each a function of what an opened tally has. The
+tally loads the constant of each package of `EXTENSIONS`, and none of them is known here otherwise:
+there is no discovery, and no code of third parties. Settings, records and tables of an extension
+are declared with those of the core, whether it is on or off, so that an erasure reaches all text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from tallystick.jobs import Background, Handler, Outbound
+from tallystick.jobs.derived import Derived
+from tallystick.memory.context import MemoryContext, MemoryExtension
+from tallystick.ports import Models
+from tallystick.records import Actor, Explored, Remembered, Scope
+from tallystick.settings import Settings
+
+EXTENSIONS = ("tallystick_learning", "tallystick_graph")
+"""The packages, each of which has a constant `EXTENSION`."""
+
+OperationT = TypeVar("OperationT")
+
+
+Explore = Callable[[MemoryContext, Actor, Scope, str | Scope | None, int, int], Explored]
+"""Looks around in a scope by the `around`, `depth` and `limit` of `explore`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extension(MemoryExtension, Generic[OperationT]):
+    """What an extension adds to a tally; by default nothing. Off or on, it is loaded: its functions
+    read the settings.
+    """
+
+    operations: tuple[OperationT, ...] = ()
+    """Lines of the table of operations, `tallystick.operations.Operation`: surfaces offer them as
+    those of the core.
+    """
+    require_use: Callable[[Settings, Models], None] = lambda settings, models: None
+    """Raises SettingsError for a model that it would never call, and where it lacks one."""
+    handlers: Callable[[MemoryContext, Outbound], Sequence[Handler]] = lambda context, outbound: ()
+    """Who carries out its jobs."""
+    derived: Callable[[MemoryContext], Sequence[Derived]] = lambda context: ()
+    """The kinds of state that it derives: brought up to date, checked by the doctor and mended."""
+    after_remember: Callable[
+        [MemoryContext, Background, Sequence[Remembered], int], list[Remembered]
+    ] = lambda context, background, results, timeout_ms: list(results)
+    """Does what its jobs would do later, within a time in milliseconds, after a `remember` with the
+    mode `sync`; returns the results with how far it came.
+    """
+    modes: Mapping[str, Explore] = field(default_factory=dict)
+    """Modes of `explore`, by name."""
+
+
+def load_extensions() -> tuple[Extension[Any], ...]:
+    """Return the extensions of every tally, in the order in which they act."""
+    return tuple(import_module(name).EXTENSION for name in EXTENSIONS)

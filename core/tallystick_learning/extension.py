@@ -1,0 +1,88 @@
+"""The extension: what learning adds to a tally."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tallystick.errors import SettingsError
+from tallystick.extension import Extension
+from tallystick.jobs import Handler, Outbound
+from tallystick.memory import MemoryContext
+from tallystick.operations import Operation
+from tallystick.ports import Models
+from tallystick.settings import Settings
+from tallystick_learning.extraction_jobs import ExtractionHandler, learn_now, learning_job
+from tallystick_learning.learning import Learning
+from tallystick_learning.models import learning_context
+from tallystick_learning.reflection_jobs import ReflectionHandler
+
+_REFLECT = (
+    "denied",
+    "invalid_input",
+    "not_found",
+    "rate_limited",
+    "extraction_error",
+    "model_unavailable",
+    "credential_refused",
+    "model_failed",
+    "model_refused",
+    "egress_denied",
+    "budget_spent",
+)
+
+_operation = partial(Operation, effect="change", errors=_REFLECT, face=Learning)
+
+
+def _require_use(settings: Settings, models: Models) -> None:
+    """Raise SettingsError for a model that nothing would call, and for learning without one."""
+    is_on = settings.learning != "off" or settings.reflection != "off"
+    if not is_on and (models.extractors or models.deciders or settings.learning_models):
+        raise SettingsError(
+            "`learning` and `reflection` are off, so that no extractor or decider is ever called. "
+            "Set one of them to review, or give none."
+        )
+    if is_on and not (models.extractors or settings.learning_models):
+        on = " and ".join(
+            f"`{name}`" for name in ("learning", "reflection") if getattr(settings, name) != "off"
+        )
+        raise SettingsError(
+            "Without a model, or an agent's own proposal, nothing is learned. Give a model as "
+            f"`extractor=` or in `learning_models`, or set {on} to off: an agent still remembers "
+            "what it concludes by itself, such as remember(…, kind='preference')."
+        )
+
+
+def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
+    """Return who carries out the jobs of what is on: others wait for a process that has a model."""
+    learning, settings = learning_context(context, outbound), context.settings
+    handlers: list[Handler] = []
+    if settings.learning != "off":
+        handlers.append(ExtractionHandler(learning))
+    if settings.reflection != "off":
+        handlers.append(ReflectionHandler(learning, settings.reflection))
+    return handlers
+
+
+EXTENSION = Extension(
+    require_use=_require_use,
+    job_for=learning_job,
+    after_remember=learn_now,
+    handlers=_handlers,
+    operations=(
+        _operation(
+            "reflect",
+            "Reflect",
+            "Have a model propose the decisions, procedures, plans, tasks, artifacts, claims and "
+            "relations that memories state; each waits for a person.",
+            verb="learning.reflect",
+        ),
+        _operation(
+            "end_session",
+            "End a session",
+            "Reflect on a conversation that ended, where the tally does that; `processing` says "
+            "whether it did.",
+            verb="learning.end_session",
+        ),
+    ),
+)
