@@ -17,7 +17,7 @@ from tallystick_cli.output import print_view
 from tallystick_cli.session import open_as_owner
 
 if TYPE_CHECKING:
-    from tallystick_cli.clients import Change
+    from tallystick_hooks.clients import Change
 
 Agent = Annotated[str | None, "The agent that acts for you, for the history."]
 Rules = Annotated[str | None, "TOML file of the rules over tools."]
@@ -58,7 +58,7 @@ def mcp(
 ) -> Answer | None:
     """Serve the tally to MCP clients, or put the server into a client's configuration."""
     if action != "serve":
-        from tallystick_cli.clients import CLIENTS, change_server
+        from tallystick_hooks.clients import CLIENTS, change_server
 
         if client is None:
             raise InvalidInput(f"Name the client: {', '.join(CLIENTS)}.")
@@ -145,7 +145,7 @@ def hook(
     arguments = [*_option_words("--boundary", boundary), *_option_words("--agent", agent)]
     files = {"--rules": rules, "--socket": socket}
     if event in ("install", "uninstall"):
-        from tallystick_cli.clients import change_hooks
+        from tallystick_hooks.clients import change_hooks
 
         def command_line(name: str) -> str:
             line = shlex.join([_program(), "hook", name, "--format", "claude-code", *arguments])

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.terminals import run_piped
 
 from tallystick.errors import InvalidInput, SettingsError
-from tallystick_cli.client_files import json_with, json_without, list_with, list_without
-from tallystick_cli.clients import CLIENTS, change_hooks, change_server
+from tallystick_hooks.client_files import json_with, json_without, list_with, list_without
+from tallystick_hooks.clients import CLIENTS, change_hooks, change_server
 
 COMMAND = ["tally", "mcp", "--stdio", "--tally", ".tally"]
 COMMENTED = """\

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tallystick.errors import InvalidInput, SettingsError
-from tallystick_cli.client_files import (
+from tallystick_hooks.client_files import (
     json_with,
     json_without,
     list_with,
