@@ -64,7 +64,7 @@ from tallystick.kit.configurable import call_of_config, namespace_for
 from tallystick.kit.frames import without_frames
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import CallContext, CompileConfig, Hit, PolicyRule, Scope
-from tallystick.tally import BoundTally, ModelCheck, Tally
+from tallystick.tally import AllowedModelCall, BoundTally, Tally
 from tallystick_langchain.approvals import approved, approved_async
 from tallystick_langchain.graph import agent_name_of, is_bubble_up, place_of, stop_step
 from tallystick_langchain.handler import handler_run
@@ -513,7 +513,7 @@ def _provider(model: Any) -> str | None:
 M = TypeVar("M", bound=BaseMessage)
 
 
-def _cleaned(check: ModelCheck, message: M) -> M:
+def _cleaned(check: AllowedModelCall, message: M) -> M:
     changes: dict[str, Any] = {"content": check.clean(message.content)}
     if isinstance(message, AIMessage):
         changes["tool_calls"] = check.clean(message.tool_calls)

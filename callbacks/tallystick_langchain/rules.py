@@ -31,7 +31,7 @@ from tallystick.kit import (
 from tallystick.kit.configurable import call_of_config
 from tallystick.recorder import Run
 from tallystick.records import Scope
-from tallystick.tally import BoundTally, Tally, ToolCheck
+from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_langchain.approvals import approved, approved_async
 from tallystick_langchain.handler import handler_run
 from tallystick_langchain.tool_arguments import ReadArguments
@@ -144,7 +144,7 @@ class RuledToolCall:
         """Same as `around`."""
         return lambda _: self.arun(handler)
 
-    def _check(self) -> ToolCheck:
+    def _check(self) -> AllowedToolCall:
         with _recorded_by(handler_run()):
             return self._bound.check_tool_call(
                 self._call.name,
@@ -154,7 +154,7 @@ class RuledToolCall:
                 piece=self._piece,
             )
 
-    def _allowed(self, check: ToolCheck) -> ToolCallRequest:
+    def _allowed(self, check: AllowedToolCall) -> ToolCallRequest:
         """Return the request of a call that gets the arguments of its check and no others."""
         request, read = self._request, self._read
         is_replaced = read is not None and read.is_replaced
@@ -184,7 +184,7 @@ def _recorded_by(run: Run | None) -> AbstractContextManager[Any]:
     return nullcontext() if run is None else run.active()
 
 
-def _cleaned(check: ToolCheck, result: Result) -> Result:
+def _cleaned(check: AllowedToolCall, result: Result) -> Result:
     if not check.redacts:
         return result
     if isinstance(result, ToolMessage):
@@ -205,5 +205,5 @@ def _cleaned(check: ToolCheck, result: Result) -> Result:
     )
 
 
-def _cleaned_message(check: ToolCheck, message: ToolMessage) -> ToolMessage:
+def _cleaned_message(check: AllowedToolCall, message: ToolMessage) -> ToolMessage:
     return message.model_copy(update={"content": check.result(message.content)})

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from tallystick.errors import InvalidInput
 from tallystick.kit import SchemaReader, with_optional
-from tallystick.tally import ToolCheck
+from tallystick.tally import AllowedToolCall
 
 _READ = "_parse_input"
 """The method by which a tool of LangChain reads its arguments."""
@@ -54,7 +54,7 @@ class ReadArguments:
         except Exception as error:  # noqa: BLE001 - the tool gives its own error in its own place
             self.refusal = error
 
-    def running_with(self, check: ToolCheck, written: Mapping[str, Any]) -> BaseTool:
+    def running_with(self, check: AllowedToolCall, written: Mapping[str, Any]) -> BaseTool:
         """Return the tool as one that runs with the arguments of a check, whenever it is called
         with what was `written`, and refuses any other call.
         """

@@ -23,7 +23,7 @@ from tallystick.kit import (
 from tallystick.kit.configurable import call_of_config
 from tallystick.operations import MEMORY_TOOLS, MemoryTool, not_approved
 from tallystick.records import Scope
-from tallystick.tally import BoundTally, Tally, ToolCheck
+from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_langchain.approvals import ActionRequest, approved, ask_person
 from tallystick_langchain.handler import ENFORCED
 
@@ -48,15 +48,15 @@ def memory_tools(
     binder = binder_of(tally, runtime="langchain", piece="memory_tools", actor=actor, scope=scope)
     check_word("approval", approval, Approval)
 
-    def checked(bound: BoundTally, tool: str, arguments: dict[str, Any]) -> ToolCheck:
+    def checked(bound: BoundTally, tool: str, arguments: dict[str, Any]) -> AllowedToolCall:
         if not has_rules(bound, "tool_call") or is_enforced(bound, "tool_call", tool):
-            return ToolCheck(arguments=arguments)
+            return AllowedToolCall(checked=arguments)
         return approved(bound, lambda: bound.check_tool_call(tool, arguments, piece="memory_tools"))
 
     def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
         memory_tool = MEMORY_TOOLS[tool]
         bound = binder.bound(call_of_config(binder, config))
-        check = ToolCheck(arguments=arguments)
+        check = AllowedToolCall(checked=arguments)
         if isinstance(bound, BoundTally):
             try:
                 check = checked(bound, tool, arguments)

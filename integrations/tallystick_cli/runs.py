@@ -196,7 +196,7 @@ def _of_provider(owner: BoundTally, name: str, *, send: bool) -> dict[str, Any]:
         check = owner.check_model_call(
             provider=provider.name, model=provider.model, request=request, piece="tally recompile"
         )
-        body = provider.send(check.clean(request)).body
+        body = provider.send(check.request).body
         return {"answer": provider.parse(body).recorded(), "native": body}
 
     return {"render": provider.render, **({"call": call} if send else {})}

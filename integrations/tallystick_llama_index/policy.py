@@ -43,7 +43,7 @@ from tallystick.kit import (
     with_optional,
 )
 from tallystick.records import Approval, CallContext, Scope
-from tallystick.tally import BoundTally, ModelCheck, Tally, ToolCheck
+from tallystick.tally import AllowedModelCall, AllowedToolCall, BoundTally, Tally
 from tallystick.tally.enforcement import copied_arguments
 from tallystick_llama_index.actors import call_of_tags, call_of_workflow
 from tallystick_llama_index.messages import cleaned, description_of, model_of, request_of
@@ -198,11 +198,11 @@ class ToolRules:
         """True if there are no rules over tool calls."""
         return not has_rules(self.tally, "tool_call")
 
-    def check_now(self, call: ToolCall) -> ToolCheck:
+    def check_now(self, call: ToolCall) -> AllowedToolCall:
         """Check a call outside of a workflow. Raises ActionDenied, ApprovalRequired."""
         return self._check(self._bound(call_of_tags(self._binder)), call)
 
-    async def check(self, ctx: Context | None, call: ToolCall) -> ToolCheck:
+    async def check(self, ctx: Context | None, call: ToolCall) -> AllowedToolCall:
         """Check a call, and ask a person by the events of the workflow where a rule wants it.
 
         To wait is to be called again: the same approval is asked for, and its answer found.
@@ -221,7 +221,7 @@ class ToolRules:
     def _bound(self, call: CallContext) -> BoundTally:
         return self._binder.bound(call)
 
-    def _check(self, bound: BoundTally, call: ToolCall) -> ToolCheck:
+    def _check(self, bound: BoundTally, call: ToolCall) -> AllowedToolCall:
         return bound.check_tool_call(
             call.name,
             call.arguments,
@@ -377,7 +377,7 @@ class _ReadArguments:
         positional = {_POSITIONAL: self._positional} if self._positional else {}
         self.values = {**of_schema, **defaults, **self._bound, **written, **positional}
 
-    def allowed(self, check: ToolCheck) -> tuple[list[Any], dict[str, Any]]:
+    def allowed(self, check: AllowedToolCall) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of a check, by place and by name. What is bound to the tool stays
         with it, unless a rule redacts.
         """
@@ -446,7 +446,7 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-def _clean_output(check: ToolCheck, output: ToolOutput) -> ToolOutput:
+def _clean_output(check: AllowedToolCall, output: ToolOutput) -> ToolOutput:
     """Return the output as the model may read it; pictures and sound stay as they are."""
     if not check.redacts:
         return output
@@ -482,7 +482,7 @@ class _ModelRules:
         """True if there are no rules over model calls and the items of their requests."""
         return not rules_requests(self._binder.tally)
 
-    def check(self, prompt: Any, options: Mapping[str, Any]) -> ModelCheck:
+    def check(self, prompt: Any, options: Mapping[str, Any]) -> AllowedModelCall:
         """Check a request. Raises ActionDenied, ApprovalRequired."""
         bound = self._binder.bound(call_of_tags(self._binder))
         request = request_of(prompt, options, description_of(self.llm))
@@ -512,7 +512,7 @@ _METHODS = {
 def _ruled_method(rules: _ModelRules, name: str) -> Callable[..., Any]:
     """Return a method that checks a request before the model gets it."""
 
-    def sent(check: ModelCheck, prompt: Any) -> Any:
+    def sent(check: AllowedModelCall, prompt: Any) -> Any:
         if not check.redacts:
             return prompt
         return check.clean(prompt) if isinstance(prompt, str) else cleaned(prompt, check.clean)

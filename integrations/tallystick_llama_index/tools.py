@@ -22,7 +22,7 @@ from tallystick.kit import (
 )
 from tallystick.operations import MEMORY_TOOLS, MemoryTool, not_approved
 from tallystick.records import Scope, json_bytes, text_digest
-from tallystick.tally import BoundTally, Tally, ToolCheck
+from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_llama_index.actors import call_of_workflow
 from tallystick_llama_index.policy import (
     RULED,
@@ -52,16 +52,16 @@ def memory_tools(
     check_word("approval", approval, ApprovalRoute)
     rules = ToolRules(binder, "memory_tools", approval) if isinstance(binder, Binder) else None
 
-    async def checked(ctx: Context | None, tool: str, arguments: dict[str, Any]) -> ToolCheck:
+    async def checked(ctx: Context | None, tool: str, arguments: dict[str, Any]) -> AllowedToolCall:
         if rules is None or rules.is_empty:
-            return ToolCheck(arguments=arguments)
+            return AllowedToolCall(checked=arguments)
         return await rules.check(ctx, ToolCall(tool, arguments))
 
     async def answer(ctx: Context | None, tool: str, **arguments: Any) -> dict[str, Any]:
         check = await checked(ctx, tool, arguments)
         return await act(ctx, tool, check)
 
-    async def act(ctx: Context | None, tool: str, check: ToolCheck) -> dict[str, Any]:
+    async def act(ctx: Context | None, tool: str, check: AllowedToolCall) -> dict[str, Any]:
         call = await call_of_workflow(binder, ctx)
         result: dict[str, Any] = await in_thread(
             lambda: check.result(run_memory_tool(binder.bound(call), tool, check.arguments))

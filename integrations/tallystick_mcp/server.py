@@ -22,7 +22,7 @@ from tallystick.kit import (
 )
 from tallystick.operations import NOTICE, Arguments, not_approved
 from tallystick.records import Actor, Scope
-from tallystick.tally import BoundTally, Tally, ToolCheck
+from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_mcp import prompts, resources
 from tallystick_mcp.answers import AnswerForm, Answers, protocol_error
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
@@ -184,7 +184,7 @@ class TallyServer(StdioServer):
                 return confirmation
             call, answered = confirmation
         check = await self._checked(call, context, answered)
-        if not isinstance(check, ToolCheck):
+        if not isinstance(check, AllowedToolCall):
             return check
         text, fields = await in_thread(call.run, check)
         return self._answers.result(caller, call.bound, text, fields)
@@ -230,14 +230,14 @@ class TallyServer(StdioServer):
         call: Call,
         context: Context[Any, Any],
         answered: tuple[Verdict, str] | None,
-    ) -> ToolCheck | CallToolResult | InputRequiredResult:
+    ) -> AllowedToolCall | CallToolResult | InputRequiredResult:
         """Check a call by the rules of the tally, under the name of the memory tool. A person whom
         a rule asks answers through the client, where it can ask. Raises Blocked.
         """
         if not has_rules(call.bound, "tool_call"):
-            return ToolCheck(arguments=call.change)
+            return AllowedToolCall(checked=call.change)
 
-        def check() -> ToolCheck:
+        def check() -> AllowedToolCall:
             return call.bound.check_tool_call(call.route.tool, call.change, piece="tallystick_mcp")
 
         try:

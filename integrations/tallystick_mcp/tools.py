@@ -25,7 +25,7 @@ from tallystick.operations import (
 from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, MemoryState, Scope
 from tallystick.records import ExploreMode as _OperationMode
 from tallystick.records.framing import quoted_in
-from tallystick.tally import BoundTally, ToolCheck
+from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_mcp.answers import shown
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.callers import Caller
@@ -89,7 +89,7 @@ class Call(NamedTuple):
         """Journal that nobody confirmed the change; return the error to raise."""
         return unconfirmed(self.bound, _ACCESS[self.route.operation.name], self.bound.scope, reason)
 
-    def run(self, check: ToolCheck) -> tuple[str, dict[str, Any]]:
+    def run(self, check: AllowedToolCall) -> tuple[str, dict[str, Any]]:
         """Call the operation with what a check has returned, and nothing else; return the text and
         the fields of the answer.
         """

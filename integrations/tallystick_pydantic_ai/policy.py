@@ -49,7 +49,7 @@ from tallystick.kit import (
     rules_requests,
 )
 from tallystick.records import Scope, json_bytes
-from tallystick.tally import BoundTally, Tally, ToolCheck
+from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.messages import cleaned, comparable, request_of
 from tallystick_pydantic_ai.render import parts_of
@@ -72,7 +72,7 @@ class _Passed(NamedTuple):
     """A check that used up a grant before PydanticAI runs the tool."""
 
     arguments: Any
-    check: ToolCheck
+    check: AllowedToolCall
 
 
 @dataclass
@@ -119,7 +119,7 @@ class ToolRules:
         finally:
             release_enforcement(tally, "tool_call", key)
 
-    async def check(self, ctx: RunContext[Any], call: ToolCall) -> ToolCheck:
+    async def check(self, ctx: RunContext[Any], call: ToolCall) -> AllowedToolCall:
         """Check a call; the answer that the run brings along for it decides what was asked before.
 
         Changed arguments were never asked for, so that an answer does not count for them.
@@ -132,7 +132,7 @@ class ToolRules:
         token = metadata.get("approval_token") if isinstance(metadata, Mapping) else None
         provider, model = model_facts(ctx.model)
 
-        def check() -> ToolCheck:
+        def check() -> AllowedToolCall:
             return bound.check_tool_call(
                 call.name,
                 call.arguments,
@@ -468,7 +468,7 @@ def _validated(tool: ToolsetTool[Any], call: ToolCallPart) -> Any:
         return call.args
 
 
-def _clean_result(check: ToolCheck, result: Any) -> Any:
+def _clean_result(check: AllowedToolCall, result: Any) -> Any:
     """Return the result as the model may read it; pictures and files stay as they are."""
     if not check.redacts:
         return result

@@ -37,7 +37,7 @@ from tallystick.records import (
     TargetProfile,
     ToolSpec,
 )
-from tallystick.tally import ModelCheck, ToolCheck
+from tallystick.tally import AllowedModelCall, AllowedToolCall
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
     RequestBody,
@@ -265,12 +265,12 @@ async def check_policy(
         }
         facts |= {"approval_token": body.approval_token, "piece": "HTTP"}
         with within(request, bound, run_header):
-            check: ModelCheck | ToolCheck
+            check: AllowedModelCall | AllowedToolCall
             if body.kind == "model_call":
                 check = sent = bound.check_model_call(
                     request=body.arguments, call_id=body.call_id, **facts
                 )
-                arguments = sent.clean(body.arguments)
+                arguments = sent.request
             elif body.name is None:
                 raise InvalidInput("name: a tool call has the name of its tool.")
             else:

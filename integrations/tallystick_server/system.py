@@ -18,7 +18,7 @@ from tallystick.kit import has_rules, tool_arguments
 from tallystick.kit.frames import codes_for_caller
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Foil, JsonObject, Receipt
-from tallystick.tally import BoundTally, ToolCheck
+from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_hooks import BadPayload, HookFormat
 from tallystick_hooks.handling import handle
 from tallystick_server.answers import answer
@@ -246,7 +246,7 @@ async def call_tool(
 
     def call(bound: BoundTally) -> Any:
         with within(request, bound, run_header):
-            check = ToolCheck(arguments=arguments)
+            check = AllowedToolCall(checked=arguments)
             if has_rules(bound, "tool_call"):
                 check = bound.check_tool_call(name, arguments, piece="HTTP")
             return check.result(tool.function(bound, **check.arguments))

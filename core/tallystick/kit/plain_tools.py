@@ -25,7 +25,7 @@ from tallystick.kit.tool_calls import (
 from tallystick.operations import MEMORY_TOOLS, Arguments, arguments_of, not_approved
 from tallystick.recorder import Step, current_run
 from tallystick.records import ContextItem, JsonObject, ModelAnswer, ModelToolCall, Scope, ToolSpec
-from tallystick.tally import BoundTally, Tally, ToolCheck
+from tallystick.tally import AllowedToolCall, BoundTally, Tally
 
 PlainApproval = Literal["ask", "elsewhere"]
 
@@ -152,7 +152,7 @@ class PlainMemoryTools(ABC):
             call = call.model_copy(update={"arguments": tool_arguments(call.name, call.arguments)})
         except InvalidInput as error:
             return {"error": "InvalidInput", "message": str(error)}
-        check = ToolCheck(arguments=call.arguments)
+        check = AllowedToolCall(checked=call.arguments)
         if (
             isinstance(bound, BoundTally)
             and has_rules(bound, "tool_call")
@@ -171,12 +171,12 @@ class PlainMemoryTools(ABC):
         result: JsonObject = check.result(run_memory_tool(bound, call.name, check.arguments))
         return result
 
-    def _checked(self, bound: BoundTally, call: ModelToolCall) -> ToolCheck:
+    def _checked(self, bound: BoundTally, call: ModelToolCall) -> AllowedToolCall:
         """Check a call by the rules; a person whom a rule asks answers through `ask`. Raises
         Blocked.
         """
 
-        def check() -> ToolCheck:
+        def check() -> AllowedToolCall:
             return bound.check_tool_call(
                 call.name, call.arguments, tool_call_id=call.id, piece="memory_tools"
             )

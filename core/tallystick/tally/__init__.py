@@ -4,7 +4,7 @@ from tallystick.memory.recall import Recalled
 from tallystick.tally.approvals import BoundApprovals
 from tallystick.tally.compiling import Candidate
 from tallystick.tally.corrections import Corrections
-from tallystick.tally.enforcement import ModelCheck, ToolCheck
+from tallystick.tally.enforcement import AllowedModelCall, AllowedToolCall
 from tallystick.tally.jobs import Jobs
 from tallystick.tally.model_calls import ModelCall, ModelStream, is_provider, model_provider
 from tallystick.tally.operator import Operator
@@ -23,12 +23,12 @@ __all__ = [
     "Reviews",
     "Candidate",
     "ModelCall",
-    "ModelCheck",
+    "AllowedModelCall",
     "ModelStream",
     "Operator",
     "Recalled",
     "Tally",
-    "ToolCheck",
+    "AllowedToolCall",
     "is_provider",
     "model_provider",
 ]

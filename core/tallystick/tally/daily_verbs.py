@@ -64,9 +64,9 @@ from tallystick.tally.compiling import (
 )
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.enforcement import (
-    CheckedCall,
-    ModelCheck,
-    ToolCheck,
+    A,
+    AllowedModelCall,
+    AllowedToolCall,
     check_call,
     copied_arguments,
     refuse_unenforced,
@@ -510,7 +510,7 @@ class DailyVerbs(MemoryView):
         environment: Fact = None,
         sensitivity: Fact = None,
         piece: str = _DIRECT,
-    ) -> ToolCheck:
+    ) -> AllowedToolCall:
         """Check a tool call against the rules of the tally, before the tool runs.
 
         Run the tool with the `arguments` of the answer, a copy that nobody changes, and give its
@@ -523,7 +523,7 @@ class DailyVerbs(MemoryView):
         if input_schema is not None:
             arguments = read_by_schema(input_schema, arguments)
         if not self._services.call_rules.of("tool_call"):
-            return ToolCheck(arguments=arguments)
+            return AllowedToolCall(checked=arguments)
         facts = CallFacts(
             "tool_call",
             name,
@@ -536,10 +536,7 @@ class DailyVerbs(MemoryView):
             environment=environment,
             sensitivity=sensitivity,
         )
-        check, allowed = self._checked(facts, piece, approval_token)
-        return ToolCheck(
-            check.rule_id, check.effect, check.approval, check.redactor, arguments=allowed
-        )
+        return self._checked(AllowedToolCall, facts, piece, approval_token)
 
     def check_model_call(
         self,
@@ -555,15 +552,16 @@ class DailyVerbs(MemoryView):
         piece: str = _DIRECT,
         items: Annotated[Iterable[ContextItem], SkipValidation] = (),
         tools: Annotated[Iterable[ToolSpec], SkipValidation] = (),
-    ) -> ModelCheck:
+    ) -> AllowedModelCall:
         """Check a model call against the rules of the tally, before the request is sent.
 
         `items` and `tools` are the parts of a request that nothing has compiled: it is refused
         (`not_enforced`) where a rule over context items would keep one of them from the model.
 
-        An approval is bound to the exact `request`. Give each text of the request to `clean` of
-        the answer, which a rule may want cleaned. Inside a run the check is recorded. Raises
-        ActionDenied, ApprovalRequired, TokenRefused, Denied, InvalidInput.
+        An approval is bound to the exact `request`. Send the `request` of the answer, a copy that
+        nobody changes, cleaned where a rule wants that; where you give none, give each text to
+        `clean`. Inside a run the check is recorded. Raises ActionDenied, ApprovalRequired,
+        TokenRefused, Denied, InvalidInput.
         """
         self._refuse_withheld(
             items,
@@ -574,11 +572,11 @@ class DailyVerbs(MemoryView):
             environment=environment,
         )
         if not self._services.call_rules.of("model_call"):
-            return ModelCheck()
+            return AllowedModelCall(checked=request)
         facts = CallFacts(
             "model_call",
             model,
-            request,
+            copied_arguments(request),
             call_id=call_id,
             provider=provider,
             model=model,
@@ -586,14 +584,14 @@ class DailyVerbs(MemoryView):
             environment=environment,
             sensitivity=sensitivity,
         )
-        check, _ = self._checked(facts, piece, approval_token)
-        return ModelCheck(check.rule_id, check.effect, check.approval, check.redactor)
+        return self._checked(AllowedModelCall, facts, piece, approval_token)
 
-    def _checked(self, facts: CallFacts, piece: str, token: str | None) -> CheckedCall:
+    def _checked(self, kind: type[A], facts: CallFacts, piece: str, token: str | None) -> A:
         rules = self._services.call_rules
         rules.register(self.actor, facts.kind, piece)
         with self._observed("policy_check", facts.name or facts.kind) as call:
             return check_call(
+                kind,
                 rules,
                 self._approvals,
                 facts,

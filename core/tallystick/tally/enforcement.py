@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, is_dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -39,17 +39,32 @@ _NO_NAME = "model"
 """The name of a model that nobody stated, in errors and receipts."""
 
 
-@dataclass(frozen=True)
-class _Check:
-    """A call that may happen, and how."""
+@dataclass(frozen=True, init=False)
+class Allowed:
+    """A call that may happen, and exactly what was checked: nobody can change it afterwards."""
 
-    rule_id: str | None = None
+    rule_id: str | None
     """The rule that decided; None if none concerned the call."""
-    effect: PolicyEffect | None = None
-    approval: Approval | None = None
+    effect: PolicyEffect | None
+    approval: Approval | None
     """The approval that was used up, where the rule wanted one."""
-    redactor: Redactor | None = field(default=None, repr=False)
+    redactor: Redactor | None = field(repr=False)
     """The redactor of a rule that redacts."""
+    _checked: Any
+
+    def __init__(
+        self,
+        rule_id: str | None = None,
+        effect: PolicyEffect | None = None,
+        approval: Approval | None = None,
+        redactor: Redactor | None = None,
+        *,
+        checked: Any = None,
+    ) -> None:
+        """Keep a copy of `checked`: what was judged does not change with the caller's values."""
+        values = (rule_id, effect, approval, redactor, copied_arguments(checked))
+        for each, value in zip(fields(Allowed), values, strict=True):
+            object.__setattr__(self, each.name, value)
 
     @property
     def redacts(self) -> bool:
@@ -60,31 +75,15 @@ class _Check:
         return value if self.redactor is None else _cleaned(self.redactor, value)
 
 
-@dataclass(frozen=True, init=False)
-class ToolCheck(_Check):
+class AllowedToolCall(Allowed):
     """A tool call that may run: with which arguments, and what its result must pass through."""
-
-    _arguments: Any = field(default=None)
-
-    def __init__(
-        self,
-        rule_id: str | None = None,
-        effect: PolicyEffect | None = None,
-        approval: Approval | None = None,
-        redactor: Redactor | None = None,
-        *,
-        arguments: Any = None,
-    ) -> None:
-        """Keep a copy of `arguments`: what is checked does not change with the caller's values."""
-        super().__init__(rule_id, effect, approval, redactor)
-        object.__setattr__(self, "_arguments", copied_arguments(arguments))
 
     @property
     def arguments(self) -> Any:
         """The arguments to run the tool with, cleaned where the rule redacts; else as they were
         given. Each reader gets a copy of its own, so that nobody changes the check.
         """
-        return copied_arguments(self._arguments)
+        return copied_arguments(self._checked)
 
     def result(self, value: Any) -> Any:
         """Return the result of the tool as the model may read it. Where the rule redacts, a value
@@ -93,15 +92,26 @@ class ToolCheck(_Check):
         return self._clean(value)
 
 
-@dataclass(frozen=True)
-class ModelCheck(_Check):
-    """A model call that may be made, and what its texts must pass through."""
+class AllowedModelCall(Allowed):
+    """A model call that may be made: with which request, and what other texts of it must pass
+    through.
+    """
+
+    @property
+    def request(self) -> Any:
+        """The request to send, cleaned where the rule redacts; else as it was given. Each reader
+        gets a copy of its own.
+        """
+        return copied_arguments(self._clean(self._checked))
 
     def clean(self, value: Any) -> Any:
         """Return a text, or JSON values with texts, as the model may read them. Where the rule
         redacts, equal secrets of one value get one placeholder; else every value as it is.
         """
         return self._clean(value)
+
+
+A = TypeVar("A", AllowedToolCall, AllowedModelCall)
 
 
 def copied_arguments(value: Any) -> Any:
@@ -128,14 +138,8 @@ def _copied(value: Any) -> Any:
     return value
 
 
-class CheckedCall(NamedTuple):
-    """A call that may happen, with the arguments that it may have."""
-
-    check: _Check
-    arguments: Any
-
-
 def check_call(
+    kind: type[A],
     rules: CallRules,
     approvals: Approvals,
     facts: CallFacts,
@@ -143,8 +147,8 @@ def check_call(
     *,
     is_recorded: bool,
     token: str | None,
-) -> CheckedCall:
-    """Return the check of a call that may happen, and its arguments; record it in the step.
+) -> A:
+    """Return a call that may happen, as it was checked; record the check in the step.
 
     Raises ActionDenied, ApprovalRequired, TokenRefused, and InvalidInput for arguments that no
     approval can be bound to.
@@ -153,10 +157,10 @@ def check_call(
     rule = judged.rule
     if rule is None:
         _record(call, facts, judged, "allowed")
-        return CheckedCall(_Check(), facts.arguments)
+        return kind(checked=facts.arguments)
     if rule.effect == "allow":
         _record(call, facts, judged, "allowed")
-        return CheckedCall(_Check(rule.id, rule.effect), facts.arguments)
+        return kind(rule.id, rule.effect, checked=facts.arguments)
     if rule.effect == "deny":
         raise _denied(
             approvals, call, facts, judged, "denied_by_rule", rule.description or rule.name
@@ -172,17 +176,17 @@ def check_call(
                 "nothing records this call. Make it inside of a run of this tally",
             )
         _record(call, facts, judged, "allowed")
-        return CheckedCall(_Check(rule.id, rule.effect), facts.arguments)
+        return kind(rule.id, rule.effect, checked=facts.arguments)
     if rule.effect == "redact":
         redactor = rules.redactor
         _record(call, facts, judged, "redacted")
         arguments = facts.arguments
         if facts.kind == "tool_call":
             arguments = _cleaned_arguments(redactor, facts, judged)
-        return CheckedCall(_Check(rule.id, rule.effect, None, redactor), arguments)
+        return kind(rule.id, rule.effect, None, redactor, checked=arguments)
     answers = ask(approvals, [(_guarded(facts, judged), rule)], call, token=token)
     settle(answers, call, _facts(facts, judged))
-    return CheckedCall(_Check(rule.id, rule.effect, answers[0].approval), facts.arguments)
+    return kind(rule.id, rule.effect, answers[0].approval, checked=facts.arguments)
 
 
 def refuse_unenforced(

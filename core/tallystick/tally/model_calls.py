@@ -27,7 +27,7 @@ from tallystick.records import (
     StepStatus,
 )
 from tallystick.tally.call_rules import enforcing
-from tallystick.tally.enforcement import ModelCheck
+from tallystick.tally.enforcement import AllowedModelCall
 from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tally.services import Services
 from tallystick.tokens.prices import cost_of
@@ -52,7 +52,7 @@ class Caller(Protocol):
     def scope(self) -> Scope: ...
     @property
     def _services(self) -> Services: ...
-    def check_model_call(self, *args: Any, **kwargs: Any) -> ModelCheck: ...
+    def check_model_call(self, *args: Any, **kwargs: Any) -> AllowedModelCall: ...
     def join_run(self, agent_name: str, **options: Any) -> tuple[Run, bool]: ...
     def _recompiled(
         self, compiled: CompiledContext, budget: int, call: ObservedCall
@@ -274,7 +274,7 @@ class _RecordedCall:
             approval_token=token,
             piece=_PIECE,
         )
-        cleaned: dict[str, Any] = check.clean(request)
+        cleaned: dict[str, Any] = check.request
         return cleaned
 
     def _fitting(

@@ -267,6 +267,22 @@ def test_a_rule_that_redacts_cleans_what_a_model_reads(open_tally: OpenTally) ->
         assert near.clean(KEY) == KEY
 
 
+def test_a_checked_request_is_what_is_sent(open_tally: OpenTally) -> None:
+    """Neither who gave it nor who reads it changes it afterwards."""
+    with open_tally(rules=[rule("redact", "model_call", provider=("far",))]) as tally:
+        bot = tally.bind(BOT)
+        request: dict[str, Any] = {"model": "m", "messages": [{"content": KEY}]}
+        checks = [
+            bot.check_model_call(provider=name, model="m", request=request)
+            for name in ("near", "far")
+        ]
+        request["messages"].append({"content": "obey"})
+        for check, is_clean in zip(checks, (False, True), strict=True):
+            check.request["messages"].clear()
+            [message] = check.request["messages"]
+            assert (KEY not in message["content"]) == is_clean
+
+
 def test_a_rule_that_wants_a_receipt_refuses_where_nothing_records(open_tally: OpenTally) -> None:
     rules = [rule("require_receipt"), rule("require_receipt", "model_call")]
     with open_tally(rules=rules) as tally:
