@@ -46,7 +46,7 @@ test: $(VENV)/.dev ## run the tests, on SQLite and on a PostgreSQL of their own
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m "not slow" $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(VENV)/.dev ## run the tests that kill processes, cut connections and start servers
+test-slow: $(VENV)/.dev ## run the tests that kill processes, cut connections, start servers or go through a whole product
 	@$(BIN)/python -m pytest -q -n 3 --dist worksteal -m slow $(ARGS)
 
 # What is about the folder or the file of a tally is marked `sqlite`.

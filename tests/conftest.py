@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import inspect
 import os
 import sqlite3
@@ -39,6 +40,9 @@ settings.register_profile(
 )
 settings.load_profile("tallystick")
 
+# Python looks for garbage after each 700 new objects; thousands of short tests make little of it.
+gc.set_threshold(50_000)
+
 
 _ON_POSTGRES = os.environ.get("TESTS_ON") == "postgres"
 """True under `make test-postgres`: the whole suite, with PostgreSQL where a test takes either."""
@@ -72,11 +76,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave what takes too long for each commit to `make soak`, and tests that are the same on
     PostgreSQL to `make test-postgres`.
     """
-    left = [item for item in items if not _ON_POSTGRES and _is_the_same_on_postgres(item)]
+    left = {item for item in items if not _ON_POSTGRES and _is_the_same_on_postgres(item)}
     if settings().max_examples <= 100:
-        left += [item for item in items if item.get_closest_marker("soak") is not None]
+        left |= {item for item in items if item.get_closest_marker("soak") is not None}
     if left:
-        config.hook.pytest_deselected(items=left)
+        config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]
 
 

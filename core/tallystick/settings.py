@@ -279,9 +279,11 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments first, then the environment, then the files."""
-        files = [SettingsFile(settings_cls, file) for file in settings_files(_folder.get())]
-        return init_settings, env_settings, *files
+        """Arguments first, then the environment, then the files; those only that set something."""
+        variables = [env_settings] if _variables() - _OTHER_VARIABLES else []
+        files = filter(None, map(_settings_in, settings_files(_folder.get())))
+        sources = (InitSettingsSource(settings_cls, values) for values in files)
+        return init_settings, *variables, *sources
 
 
 def folder_of(where: str | os.PathLike[str]) -> Path | None:
@@ -301,19 +303,17 @@ def settings_files(folder: Path | None) -> tuple[Path, ...]:
     return (here,) if folder is None else (folder / SETTINGS_FILE, here)
 
 
-class SettingsFile(InitSettingsSource):
-    """The settings that a file has; none where there is no file. Raises SettingsError."""
-
-    def __init__(self, settings_cls: type[BaseSettings], file: Path) -> None:
-        values, content = read_settings_file(file)
-        unsure = sorted(set(values) & (set(Settings.model_fields) - HARMLESS))
-        if unsure and _is_from_anybody(file) and not is_trusted(file, content):
-            raise SettingsError(
-                f"{file.resolve()} sets {', '.join(unsure)}, and whoever wrote it may not be you: "
-                "such a file may send what is remembered elsewhere, or keep less of it. Read it, "
-                "then run `tally trust`; or move it into the folder of the tally."
-            )
-        super().__init__(settings_cls, values)
+def _settings_in(file: Path) -> dict[str, Any]:
+    """Return the settings that a file has; none where there is no file. Raises SettingsError."""
+    values, content = read_settings_file(file)
+    unsure = sorted(set(values) & (set(Settings.model_fields) - HARMLESS))
+    if unsure and _is_from_anybody(file) and not is_trusted(file, content):
+        raise SettingsError(
+            f"{file.resolve()} sets {', '.join(unsure)}, and whoever wrote it may not be you: "
+            "such a file may send what is remembered elsewhere, or keep less of it. Read it, "
+            "then run `tally trust`; or move it into the folder of the tally."
+        )
+    return values
 
 
 def read_settings_file(file: Path) -> tuple[dict[str, Any], bytes]:
@@ -347,14 +347,17 @@ def _is_from_anybody(file: Path) -> bool:
     return folder is None or file.resolve() != (folder / SETTINGS_FILE).resolve()
 
 
+def _variables() -> set[str]:
+    """Return the variables of this process with our prefix that are not empty."""
+    return {
+        name for name, value in os.environ.items() if value and name.upper().startswith(_PREFIX)
+    }
+
+
 def _refuse_unknown_variables(names: Iterable[str]) -> None:
     """Raise SettingsError for variables with our prefix that name no setting: most are misspelt."""
     variables = {f"{_PREFIX}{name}".upper() for name in names} | _OTHER_VARIABLES
-    unknown = sorted(
-        key
-        for key, value in os.environ.items()
-        if value and key.upper().startswith(_PREFIX) and key.upper() not in variables
-    )
+    unknown = sorted(key for key in _variables() if key.upper() not in variables)
     if unknown:
         raise SettingsError(
             "; ".join(

@@ -147,7 +147,7 @@ class _Application(FastAPI):
         self._is_complete = False
         # First: a page is found without the other routes.
         self.mount(DASHBOARD, dashboard_app(tally))
-        self.include_router(self._router(add_health))
+        self.include_router(_router(tally is None, add_health))
         self._first = tuple(self.router.routes)
         add_handlers(self)
 
@@ -176,7 +176,10 @@ class _Application(FastAPI):
             if self._is_complete:
                 return
             self.include_router(
-                self._router(add_recording, add_system, add_items, add_streams, add_operations)
+                _router(
+                    self.state.tally is None,
+                    *(add_recording, add_system, add_items, add_streams, add_operations),
+                )
             )
             # FastAPI builds a part when a path is matched first, which would hold up the loop.
             for route in self.router.routes:
@@ -184,12 +187,15 @@ class _Application(FastAPI):
             # Last, so that no request meets half of the routes: it waits for all or knows of none.
             self._is_complete = True
 
-    def _router(self, *parts: Callable[[APIRouter], None]) -> _Routes:
-        router = _Routes(prefix=PREFIX)
-        router.is_described = self.state.tally is None
-        for add in parts:
-            add(router)
-        return router
+
+@cache
+def _router(is_described: bool, *parts: Callable[[APIRouter], None]) -> _Routes:
+    """Return the routes that some parts add. No tally is part of them: a request has its own."""
+    router = _Routes(prefix=PREFIX)
+    router.is_described = is_described
+    for add in parts:
+        add(router)
+    return router
 
 
 def _routes(tally: Tally | None) -> _Application:

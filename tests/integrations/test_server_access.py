@@ -51,22 +51,41 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield there
 
 
+def _documented(kind: str, scope: str) -> tuple[str, str, str]:
+    """Return a matrix of the page, and what stands before and after it."""
+    text = (DOCS / "server.md").read_text(encoding="utf-8")
+    start, end = f"<!-- matrix: {kind}, {scope} -->\n", "\n<!-- /matrix -->"
+    head, _, rest = text.partition(start)
+    shown, _, tail = rest.partition(end)
+    return shown, head + start, end + tail
+
+
 @pytest.mark.parametrize("kind", WAYS)
-@pytest.mark.parametrize(
-    "scope", ["private:ada", pytest.param("project:apollo", marks=pytest.mark.slow)]
-)
+def test_each_way_answers_every_third_caller_as_the_docs_say(there: Served, kind: str) -> None:
+    shown, _, _ = _documented(kind, "private:ada")
+    cells = [line.strip("|").split("|") for line in shown.splitlines()[4:]]
+    documented = {name.strip(" `"): [cell.strip(" `") for cell in row] for name, *row in cells}
+
+    made = matrix(there, "private:ada", WAYS[kind], every=3)
+
+    assert made == {
+        name: [cell and told for cell, told in zip(made[name], row, strict=True)]
+        for name, row in documented.items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", WAYS)
+@pytest.mark.parametrize("scope", SCOPES)
 def test_the_permission_matrix_in_the_docs_is_what_the_server_does(
     there: Served, kind: str, scope: str
 ) -> None:
     """Set WRITE_PERMISSION_MATRIX to write it."""
     page = DOCS / "server.md"
     made = f"{SCOPES[scope]}:\n\n{table(kind, matrix(there, scope, WAYS[kind]))}"
-    text = page.read_text(encoding="utf-8")
-    start, end = f"<!-- matrix: {kind}, {scope} -->\n", "\n<!-- /matrix -->"
-    head, _, rest = text.partition(start)
-    shown, _, tail = rest.partition(end)
+    shown, before, after = _documented(kind, scope)
     if os.environ.get("WRITE_PERMISSION_MATRIX"):
-        page.write_text(f"{head}{start}{made}{end}{tail}", encoding="utf-8")
+        page.write_text(before + made + after, encoding="utf-8")
         shown = made
 
     assert shown == made

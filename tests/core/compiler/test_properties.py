@@ -36,7 +36,7 @@ TALK = {"user_msg", "assistant_msg", "tool_result"}
 LOOSE = tuple(kind for kind in get_args(ItemKind) if kind not in {*TALK, "tool_schema"})
 WORDS = ("alpha", "beta", "gamma", "delta.", "epsilon", "zeta.", "eta", "theta")
 
-many = settings(max_examples=300, deadline=None)
+many = settings(max_examples=max(100, settings().max_examples))
 
 
 def text(chance: random.Random) -> str:
@@ -440,7 +440,7 @@ def test_what_is_shown_never_misses_what_it_depends_on(
             assert (needed.related_id if needed.reason_code == "duplicate" else other) in chosen
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(seed=st.integers(0, 2**32), budget=st.integers(800, 4_000), relevant=st.booleans())
 def test_the_budget_is_filled_when_there_is_enough_to_fill_it(
     seed: int, budget: int, relevant: bool, words: TokenCounter
@@ -468,7 +468,7 @@ def test_the_budget_is_filled_when_there_is_enough_to_fill_it(
     assert compiled.token_allocation["used"] >= budget * 0.97
 
 
-@pytest.mark.parametrize("seed", ["0", "1", "4242"])
+@pytest.mark.parametrize("seed", ["0", "4242"])
 def test_the_result_is_the_same_in_another_process_with_another_hash_seed(
     seed: str, words: TokenCounter
 ) -> None:
@@ -486,7 +486,7 @@ for line in sys.stdin:
     except Exception as error:
         print(error)
 """
-    requests = [request_from(number, 14, 12) for number in range(40)]
+    requests = [request_from(number, 14, 12) for number in range(20)]
     requests += [request.replace(token_budget=5_000) for request in requests]
     result = subprocess.run(
         [sys.executable, "-c", program],

@@ -42,7 +42,7 @@ from tallystick.tally.services import services_of
 options = {"schema": sys.argv[2]} if len(sys.argv) > 2 else {}
 with Tally.open(sys.argv[1], **options) as tally:
     ann = tally.bind(Actor(user="ann"))
-    kept = ann.remember_many([f"heron number {number} of the reeds" for number in range(200)])
+    kept = ann.remember_many([f"heron number {number} of the reeds" for number in range(60)])
     ann.modify(kept[0].id, content="the egret came instead", reason="seen")
     ann.forget(kept[1].id, reason="flew off")
     assert ann.recall("heron number 7")[0].content == "heron number 7 of the reeds"

@@ -32,6 +32,8 @@ ROOT = Actor(user="root", role="operator")
 SECRET = "the zyxwvut pelican opens the vault"
 WORDS = [f"{a}{b}{c}" for a in ("ba", "do", "ke") for b in ("ri", "lo", "nu") for c in "stnlr"]
 NAMES = ("Anna Schmidt", "Bob Miller", "Acme Labs", "Oslo")
+FEW = 24
+"""More texts than a scope has that is not large."""
 QUESTIONS = ("heron number 7", "who met Bob Miller", "a crane over Oslo", "wren")
 
 
@@ -149,10 +151,10 @@ def assert_as_made_anew(tally: Tally, kind: Kind) -> None:
 @every_kind
 def test_it_follows_what_is_written_in_other_processes(tmp_path: Path, kind: Kind) -> None:
     with _open(tmp_path, kind.settings) as tally, _open(tmp_path, kind.settings) as other:
-        write(tally, 0, 60)
+        write(tally, 0, FEW)
         follow(tally)
         answers(tally)
-        write(other, 100, 40)
+        write(other, 100, 16)
         write(other, 200, 5, BEN)
         assert finds(tally, 107)
         follow(tally)
@@ -164,12 +166,12 @@ def test_it_follows_what_is_written_in_other_processes(tmp_path: Path, kind: Kin
 def test_it_is_not_of_a_database_that_was_put_back(tmp_path: Path, kind: Kind, mends: bool) -> None:
     folder = tmp_path / "tally"
     with _open(folder, kind.settings) as tally:
-        write(tally, 0, 60)
+        write(tally, 0, FEW)
         follow(tally)
         answers(tally)
     shutil.copyfile(folder / "tally.db", tmp_path / "copy.db")
     with _open(folder, kind.settings) as tally:
-        write(tally, 100, 60)
+        write(tally, 100, FEW)
         follow(tally)
         answers(tally)
     for name in ("tally.db-wal", "tally.db-shm"):
@@ -181,7 +183,7 @@ def test_it_is_not_of_a_database_that_was_put_back(tmp_path: Path, kind: Kind, m
             [found] = [each for each in doctor() if each.check == kind.check]
             assert found.status == ("problem" if kind.is_outside else "ok")
             doctor(repair=True, reason="restored")
-        write(tally, 300, 70)
+        write(tally, 300, FEW + 5)
         assert (finds(tally, 307), finds(tally, 107)) == (True, False)
         follow(tally)
         assert_as_made_anew(tally, kind)
@@ -190,7 +192,7 @@ def test_it_is_not_of_a_database_that_was_put_back(tmp_path: Path, kind: Kind, m
 @every_kind
 def test_the_doctor_names_damage_and_mends_it(tmp_path: Path, kind: Kind) -> None:
     with _open(tmp_path, kind.settings) as tally:
-        write(tally, 0, 60)
+        write(tally, 0, FEW)
         follow(tally)
         expected = answers(tally)
     kind.damage(tmp_path)
@@ -208,7 +210,7 @@ def test_the_doctor_names_damage_and_mends_it(tmp_path: Path, kind: Kind) -> Non
 @every_kind
 def test_an_erased_text_is_nowhere(tmp_path: Path, kind: Kind) -> None:
     with _open(tmp_path, kind.settings) as tally:
-        write(tally, 0, 60)
+        write(tally, 0, FEW)
         bound, root = tally.bind(ANNA), tally.bind(ROOT).operator
         kept = bound.remember(SECRET, entities=("Zebedee Quill",))
         follow(tally)
@@ -231,7 +233,7 @@ def test_a_step_that_was_rolled_back_is_taken_again(
     tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with _open(tmp_path, kind.settings) as tally:
-        write(tally, 0, 60)
+        write(tally, 0, FEW)
         with monkeypatch.context() as patched:
             patched.setattr("tallystick.jobs.chroma.keep_state", _refuse)
             patched.setattr("tallystick_graph.reading.keep_marks", _refuse)

@@ -62,7 +62,7 @@ def _turns(count: int, *, seed: int = 1) -> Iterator[NewMemory]:
         )
 
 
-def _questions(count: int = 12) -> list[str]:
+def _questions(count: int = 6) -> list[str]:
     chance = random.Random(5)
     asked = [f"What about {' '.join(chance.sample(WORDS, 3))}?" for _ in range(count)]
     return [*asked, "What did Anna say about barin?", "When was doloss?", "¿Qué dijo de kenul?"]
@@ -97,7 +97,7 @@ def _stored(tally: Tally) -> int:
 def test_a_large_scope_answers_from_the_database_as_from_memory(open_tally: OpenTally) -> None:
     with open_tally(settings=ARRAYS) as tally:
         bound = tally.bind(ANNA)
-        bound.remember_many(list(_turns(300)))
+        bound.remember_many(list(_turns(90)))
         in_memory = _answers(bound)
         assert bound.recall("barin").path == "exact"
     for loads in (1, 0):
@@ -111,7 +111,7 @@ def test_a_large_scope_answers_from_the_database_as_from_memory(open_tally: Open
 def test_writes_behind_a_segment_count_at_once(open_tally: OpenTally) -> None:
     with open_tally(settings=LARGE) as tally, open_tally(settings=LARGE) as other:
         bound, elsewhere = tally.bind(ANNA), other.bind(ANNA)
-        bound.remember_many(list(_turns(200)))
+        bound.remember_many(list(_turns(80)))
         bound.recall("barin")
         bound.recall("barin")
         loads = _loads(tally)
@@ -122,7 +122,7 @@ def test_writes_behind_a_segment_count_at_once(open_tally: OpenTally) -> None:
         assert not any("heron" in hit.memory.content for hit in bound.recall("heron vault"))
         elsewhere.forget(kept.id, reason="gone")
         assert kept.id not in [hit.memory.id for hit in bound.recall("crane attic")]
-        elsewhere.remember_many(list(_turns(100, seed=2)))
+        elsewhere.remember_many(list(_turns(40, seed=2)))
         bound.recall("barin")
         assert _loads(tally) == loads
     with open_tally(settings=ARRAYS) as tally:
@@ -134,7 +134,7 @@ def test_writes_behind_a_segment_count_at_once(open_tally: OpenTally) -> None:
 def test_erasing_a_text_takes_it_from_segments_in_the_database(open_tally: OpenTally) -> None:
     with open_tally(settings=LARGE) as tally:
         bound, root = tally.bind(ANNA), tally.bind(ROOT)
-        bound.remember_many(list(_turns(100)))
+        bound.remember_many(list(_turns(40)))
         kept = bound.remember(SECRET)
         bound.recall("pelican")
         assert _stored(tally)
@@ -298,7 +298,7 @@ def _files(tally: Tally) -> list[Path]:
 def test_a_second_process_maps_what_the_first_analysed(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         bound = tally.bind(ANNA)
-        bound.remember_many(list(_turns(200)))
+        bound.remember_many(list(_turns(80)))
         expected = _answers(bound)
         [file] = _files(tally)
         if os.name != "nt":
@@ -447,11 +447,11 @@ def test_a_question_goes_on_with_the_segment_that_another_process_made(
     monkeypatch.setattr(segments, "_PIECE", {"words": 8, "slice_of": 8, "often": 8})
     with open_tally(settings=LARGE) as tally, open_tally(settings=LARGE) as other:
         bound, elsewhere = tally.bind(ANNA), other.bind(ANNA)
-        bound.remember_many(list(_turns(200)))
+        bound.remember_many(list(_turns(80)))
         for asker in (bound, elsewhere):
             for _ in range(2):
                 asker.recall("barin")
-        elsewhere.remember_many(list(_turns(100, seed=2)))
+        elsewhere.remember_many(list(_turns(40, seed=2)))
         assert Segments(services_of(other).memory).follow() == 1
         assert _answers(bound) == _answers(elsewhere)
         assert _loads(tally) == 1
@@ -464,13 +464,13 @@ def test_a_file_that_is_not_whole_and_ours_is_made_anew(
 ) -> None:
     with open_sqlite() as tally:
         bound = tally.bind(ANNA)
-        bound.remember_many(list(_turns(200)))
+        bound.remember_many(list(_turns(80)))
         expected = _answers(bound)
         [file] = _files(tally)
     data = file.read_bytes()
     if damage == "foreign":
         with Tally.open(tmp_path / "foreign", background=False) as foreign:
-            foreign.bind(ANNA).remember_many(list(_turns(100, seed=9)))
+            foreign.bind(ANNA).remember_many(list(_turns(60, seed=9)))
             foreign.bind(ANNA).recall("barin")
             [theirs] = _files(foreign)
         data = theirs.read_bytes()
@@ -527,9 +527,9 @@ def test_a_corpus_in_memory_is_dropped_where_the_journal_went_back(open_tally: O
 
 
 def _made(tally: Tally) -> Path:
-    """Return the file of a scope of 200 memories."""
+    """Return the file of a scope of 80 memories."""
     bound = tally.bind(ANNA)
-    bound.remember_many(list(_turns(200)))
+    bound.remember_many(list(_turns(80)))
     bound.recall("barin")
     [file] = _files(tally)
     return file
@@ -606,7 +606,7 @@ def test_a_recall_answers_where_no_file_can_be_made(
     """A disk without room takes neither a segment nor the lock of a process that maps one."""
     with open_sqlite() as tally:
         bound = tally.bind(ANNA)
-        bound.remember_many(list(_turns(200)))
+        bound.remember_many(list(_turns(80)))
         expected = _answers(bound) if made else None
 
     def full(*_: object, **__: object) -> None:
@@ -672,7 +672,7 @@ def test_the_proof_of_an_erasure_names_the_process_that_maps_the_text(
 ) -> None:
     with open_sqlite() as tally:
         bound, root = tally.bind(ANNA), tally.bind(ROOT)
-        bound.remember_many(list(_turns(100)))
+        bound.remember_many(list(_turns(40)))
         kept = bound.remember(SECRET)
         bound.recall("pelican")
         other = subprocess.Popen(

@@ -295,9 +295,9 @@ def sample() -> dict[str, list[str]]:
         }
 
     return {
-        "prose": slices(prose),
-        "PROSE": slices(prose.upper()),
-        "code": slices(code),
+        "prose": slices(prose)[::10],
+        "PROSE": slices(prose.upper())[::10],
+        "code": slices(code)[::50],
         "JSON": slices(json.dumps([row() for _ in range(150)])),
         "indented_JSON": slices(json.dumps([row() for _ in range(100)], indent=2)),
         "digests": some(lambda: "".join(chance.choices("0123456789abcdef", k=600))),

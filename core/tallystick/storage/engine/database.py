@@ -64,6 +64,7 @@ from tallystick.storage.engine.database_errors import (
 )
 from tallystick.storage.engine.dialects import (
     SNAPSHOT,
+    STATEMENTS,
     TAKE_TURN,
     TRY_TURN,
     WAIT_FOR_TURN,
@@ -528,7 +529,7 @@ class Database:
                 max_overflow=0 if writing else _SPARE_READERS,
                 pool_timeout=self._busy_timeout_ms / 1_000,
                 connect_args=self._connect_arguments(),
-                execution_options={ATTACHED: self.attached},
+                execution_options={ATTACHED: self.attached, "compiled_cache": STATEMENTS},
                 **({} if self._file is None else {"creator": self._file.connect}),
             )
         except ModuleNotFoundError as error:

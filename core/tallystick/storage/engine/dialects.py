@@ -26,8 +26,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, event, func, text
+from sqlalchemy import Column, Connection, Engine, event, func
+from sqlalchemy.sql.compiler import Compiled
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.util import LRUCache
 
 from tallystick.logs import get_logger
 from tallystick.storage.engine.batches import Read, begin_batch, flush
@@ -43,6 +45,28 @@ A small write changes some thirty pages, mostly the same ones, so that a fourth 
 much less in all.
 """
 
+
+class _Statements(LRUCache[Any, Compiled]):
+    """Statements that SQLAlchemy has translated, by database and version, where an engine's own
+    cache has its dialect: translating a statement takes longer than running it.
+    """
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return the translation of a statement, or `default`."""
+        return super().get(_of_any_engine(key), default)
+
+    def __setitem__(self, key: Any, value: Compiled) -> None:
+        super().__setitem__(_of_any_engine(key), value)
+
+
+def _of_any_engine(key: Any) -> Any:
+    dialect, *of_statement = key
+    return dialect.name, dialect.server_version_info, *of_statement
+
+
+STATEMENTS = _Statements(1_000)
+"""Those of every tally that this process opens."""
+
 TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=lock_statement(EVERYTHING))
 """Begin a transaction as the only writer."""
 SNAPSHOT = Prepared("BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -52,10 +76,10 @@ TRY_TURN = Prepared("SELECT 1", postgresql=f"SELECT pg_try_advisory_xact_lock{_T
 """Take the turn of a name until the transaction ends; false where another process has it."""
 WAIT_FOR_TURN = Prepared("SELECT 1", postgresql=f"SELECT true FROM pg_advisory_xact_lock{_TURN}")
 """The same, after whoever has it."""
-_CLOCK = {
-    "sqlite": text("SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"),
-    "postgresql": text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"),
-}
+_CLOCK = Prepared(
+    "SELECT CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)",
+    postgresql="SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)",
+)
 
 
 def take_turn(connection: Connection, writes: Writes, reads: Sequence[Read] = ()) -> None:
@@ -77,7 +101,7 @@ def is_postgres(connection: Connection) -> bool:
 
 def database_clock(connection: Connection) -> int:
     """Return the time of the database, microseconds UTC: leases of several machines share it."""
-    return int(connection.execute(_CLOCK[connection.dialect.name]).scalar_one())
+    return int(_CLOCK(connection, {})[0][0])
 
 
 def text_position(connection: Connection) -> Callable[..., Any]:

@@ -32,7 +32,7 @@ from sqlalchemy import (
 from tallystick.records import Actor, Job, JobEvent, JobState, JsonObject
 from tallystick.storage.engine import containment, tables
 from tallystick.storage.engine.dialects import database_clock
-from tallystick.storage.engine.prepared import Prepared, upsert
+from tallystick.storage.engine.prepared import Prepared, integer_list, text_list, upsert
 from tallystick.storage.rows.job_list import CANCELLED, actor_of, job_of, job_query
 
 EMBED = "embed"
@@ -170,6 +170,20 @@ def enqueue(
     return str(existing.id)
 
 
+_AT_HAND = (
+    "SELECT 1 FROM jobs WHERE kind {kinds} AND state IN ('pending', 'retry_scheduled', 'leased') "
+    "AND due_at IS NOT NULL AND (due_at <= :now OR due_at > :farthest) "
+    "AND (scope_id IS NULL OR scope_id {without}) LIMIT 1"
+)
+_DUE = Prepared(
+    _AT_HAND.format(
+        kinds="IN (SELECT value FROM json_each(:kinds))",
+        without="NOT IN (SELECT value FROM json_each(:without))",
+    ),
+    postgresql=_AT_HAND.format(kinds="= ANY(:kinds)", without="<> ALL(:without)"),
+)
+
+
 def due(
     connection: Connection, kinds: Sequence[str], *, without: Collection[int | None] = ()
 ) -> bool:
@@ -177,10 +191,13 @@ def due(
     its lease ran out.
     """
     now = database_clock(connection)
-    query = select(_j.c.id).where(
-        _j.c.kind.in_(kinds), or_(_due(now), _expired(now)), _outside(without)
-    )
-    return connection.execute(query.limit(1)).first() is not None
+    values = {
+        "kinds": text_list(connection, kinds),
+        "now": now,
+        "farthest": now + _FARTHEST,
+        "without": integer_list(connection, [each for each in without if each is not None]),
+    }
+    return bool(_DUE(connection, values))
 
 
 def due_in_turn(connection: Connection, kinds: Sequence[str], *, limit: int) -> list[Job]:

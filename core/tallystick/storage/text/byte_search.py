@@ -71,15 +71,13 @@ def rows_with(
     counts: dict[str, int] = {}
     for table in tables.metadata.sorted_tables:
         rows = true() if within is None else within.condition(table)
-        for column in _texts(table):
-            query = (
-                select(func.count())
-                .select_from(table)
-                .where(rows, contains(connection, column, needles))
-            )
-            count = int(connection.execute(query).scalar_one())
-            if count:
-                counts[f"{table.name}.{column.name}"] = count
+        held = [
+            func.count().filter(contains(connection, column, needles)).label(column.name)
+            for column in _texts(table)
+        ]
+        if held:
+            found = connection.execute(select(*held).select_from(table).where(rows)).one()
+            counts |= {f"{table.name}.{name}": n for name, n in found._mapping.items() if n}
     return counts
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy.sql.compiler import SQLCompiler
 
 from tallystick import Actor, Tally
 from tallystick.errors import BusyTally, CorruptTally
@@ -220,3 +221,26 @@ def test_more_readers_than_there_are_connections_are_told_in_time(open_tally: Op
         open_reads.close()
         with database.read():
             pass
+
+
+def test_a_second_tally_of_a_process_translates_no_statement_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def use(folder: str) -> None:
+        with Tally.open(tmp_path / folder, background=False) as tally:
+            alice = tally.bind(ALICE)
+            alice.remember("Herons nest in March.")
+            alice.recall("When do herons nest?")
+
+    use("first")
+    translated: list[object] = []
+    note = SQLCompiler.__init__
+
+    def init(self: SQLCompiler, dialect: Any, statement: Any, **given: Any) -> None:
+        translated.append(statement)
+        note(self, dialect, statement, **given)
+
+    monkeypatch.setattr(SQLCompiler, "__init__", init)
+    use("second")
+
+    assert [str(each) for each in translated if "CREATE" not in str(each)] == []
