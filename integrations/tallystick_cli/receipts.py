@@ -14,7 +14,7 @@ from tallystick.recorder.bundle import bundle_in
 from tallystick.recorder.signing import new_key
 from tallystick.records import Foil, Verification, VerificationProblem
 from tallystick_cli.commands import Answer, Call, command
-from tallystick_cli.session import open_as_owner, recorded
+from tallystick_cli.session import open_as_owner, run_id_of
 from tallystick_cli.views import runs as views
 from tallystick_html import receipt_page, says_its_bundle
 
@@ -56,7 +56,7 @@ def verify(
         )
     else:
         with open_as_owner(call.where) as owner:
-            call.bound, run_id = owner, recorded(owner, run).id
+            call.bound, run_id = owner, run_id_of(owner, run)
             answer = call.do(run_id=run_id, foil=None if foil is None else _foil(run_id, foil))
     return Answer(answer, views.verification_view(answer), answer.ok)
 
@@ -90,7 +90,7 @@ def receipt(
     """Show the receipts of a run, or write it as one page that anybody can open and check."""
     if html is None and sign is not None:
         raise InvalidInput("--sign signs what a page holds: give --html FILE too.")
-    run_id = recorded(call.owner, run).id
+    run_id = run_id_of(call.owner, run)
     if html is None:
         return list(call.owner.recordings.receipts(run_id))
     bundle = _bundle(call, run_id, sign)
@@ -106,7 +106,7 @@ def export_receipt(
     sign: PrivateKey = None,
 ) -> Answer:
     """Write a run as one file that `tally verify FILE` checks without the tally."""
-    run_id = recorded(call.owner, run).id
+    run_id = run_id_of(call.owner, run)
     bundle = _bundle(call, run_id, sign)
     return _written(out or f"{run_id[-8:]}.receipt", bundle, bundle)
 
@@ -132,7 +132,7 @@ def tape(
     call: Call, run: Run, /, out: Annotated[str, "File to write, such as tests/tapes/refund.json."]
 ) -> Answer:
     """Write the calls of a run as a tape: a test plays it to the agent, without a network."""
-    written = call.owner.recordings.tape(recorded(call.owner, run).id)
+    written = call.owner.recordings.tape(run_id_of(call.owner, run))
     write_tape(written, out)
     kinds: list[str] = [each.kind for each in written.calls]
     calls = {kind: kinds.count(kind) for kind in ("model_call", "tool_call")}

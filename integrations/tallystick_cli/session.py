@@ -107,6 +107,14 @@ def recorded(owner: BoundTally, text: str) -> RunRecord | StepRecord:
     return owner.recordings.find(id_of(text))
 
 
+def run_id_of(owner: BoundTally, text: str) -> str:
+    """Return the id of a run, by its own or by that of one of its steps. Raises InvalidInput,
+    NotFound.
+    """
+    record = recorded(owner, text)
+    return record.id if isinstance(record, RunRecord) else record.run_id
+
+
 def step_of(owner: BoundTally, text: str) -> StepRecord:
     """Same as `recorded`, for a step. Raises InvalidInput for a run."""
     record = recorded(owner, text)

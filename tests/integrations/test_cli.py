@@ -91,6 +91,8 @@ def test_a_run_is_listed_shown_and_verified(tally_command: Command) -> None:
     verified = tally_command("verify", run["id"])
     assert (verified.returncode, "the chain holds" in verified.stdout) == (0, True)
     foil = json.loads(tally_command("verify", run["id"], "--json").stdout)["foil"]
+    of_step = json.loads(tally_command("verify", step["id"], "--json").stdout)
+    assert of_step["run_id"] == run["id"]
     matched = tally_command("verify", run["id"], "--foil", f"{foil['count']}:{foil['head']}")
     assert "stock and foil match" in matched.stdout
     other = tally_command("verify", run["id"], "--foil", f"{foil['count']}:sha256:{'0' * 64}")

@@ -140,7 +140,7 @@ def _recipe(visit: Visit, step: StepRecord) -> ReplayRecipe:
             raise InvalidInput("Nothing would be different. Change something, or replay exactly.")
     return ReplayRecipe.load(
         {
-            "replay_id": visit.tally.new_id(),
+            "id": visit.tally.new_id(),
             "source_run_id": step.run_id,
             "source_step_id": step.id,
             **changes,
