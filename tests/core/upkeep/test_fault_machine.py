@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,7 @@ class Machine:
     def copy(self) -> None:
         """Keep a copy of the database, as somebody does who copies a file."""
         target = self.place.parent / "older.db"
-        with sqlite3.connect(self.place / "tally.db") as source, sqlite3.connect(target) as copy:
-            source.backup(copy)
+        copy_database(self.place / "tally.db", target)
         self.older = (target, dict(self.said), set(self.runs), set(self.forgotten))
 
     def put_back(self) -> None:
@@ -138,15 +138,14 @@ class Machine:
 
     def hold(self) -> None:
         """Hold the database for a moment, as another program does."""
-        with sqlite3.connect(self.place / "tally.db", timeout=5) as held:
+        with closing(sqlite3.connect(self.place / "tally.db", timeout=5)) as held:
             held.execute("BEGIN IMMEDIATE")
             time.sleep(0.5)
 
     def take_away(self) -> None:
         """Take the file away under a process: it must not acknowledge what nobody will find."""
         saved = self.place.parent / "saved.db"
-        with sqlite3.connect(self.place / "tally.db") as source, sqlite3.connect(saved) as copy:
-            source.backup(copy)
+        copy_database(self.place / "tally.db", saved)
         (self.place / "tally.db").rename(self.place.parent / "gone.db")
 
     def check(self) -> None:
@@ -166,6 +165,12 @@ class Machine:
                 assert memory_id in {hit.memory.id for hit in bound.recall(word, limit=5)}
             problems = [one for one in bound.operator.doctor() if one.status == "problem"]
             assert [one.check for one in problems if one.check not in ("jobs", "learning")] == []
+
+
+def copy_database(source: Path, target: Path) -> None:
+    """Copy a database; a connection that stays open would take the log of its successor away."""
+    with closing(sqlite3.connect(source)) as before, closing(sqlite3.connect(target)) as after:
+        before.backup(after)
 
 
 def every_memory(bound: Any) -> list[Any]:
