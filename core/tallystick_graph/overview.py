@@ -216,7 +216,7 @@ def _summaries(connection: Connection, shown: Sequence[Shown]) -> dict[str, _Sum
     """Return the summaries that a model wrote of these communities, where all that they were made
     from is among what is shown.
     """
-    made_from = communities.summarized(connection, {each.row.scope_id for each in shown})
+    made_from = communities.read_summaries(connection, {each.row.scope_id for each in shown})
     stored = memories.get_docs(connection, made_from)
     by_community = {stored[doc].memory.attributes.get("community"): doc for doc in sorted(stored)}
     summaries = {}

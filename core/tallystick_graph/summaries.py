@@ -108,7 +108,7 @@ class SummaryHandler:
         declared = summarizer.declaration
         with context.store.database.read() as connection:
             every = communities.of_scopes(connection, [scope_id])
-            made_from = communities.summarized(connection, [scope_id])
+            made_from = communities.read_summaries(connection, [scope_id])
             stored = memories.get_docs(connection, made_from)
             by_community = {
                 stored[doc].memory.attributes.get("community"): docs
@@ -206,7 +206,7 @@ def _given(
 def _replace(write: MemoryWrite, written: _Written) -> None:
     tx, context, origin = write.tx, write.context, written.sources[0]
     scope_id = written.community.scope_id
-    before = memories.get_docs(tx, communities.summarized(tx, [scope_id]))
+    before = memories.get_docs(tx, communities.read_summaries(tx, [scope_id]))
     remove_orphans(
         write,
         [

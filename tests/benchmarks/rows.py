@@ -60,7 +60,7 @@ def noted(operations: list[Statements]) -> Iterator[Callable[[], None]]:
     plain = Prepared.__call__
 
     def call(self: Prepared, connection: Any, values: Any) -> Any:
-        text, in_order, _ = self.translated("sqlite")
+        text, in_order, _ = self.translate("sqlite")
         if operations and text.lstrip().startswith(_WRITES):
             rows = [values] if isinstance(values, dict) else values
             operations[-1] += [(text, in_order(row)) for row in rows]

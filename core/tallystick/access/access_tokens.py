@@ -138,7 +138,7 @@ class AccessTokens:
         secret = _new_secret()
 
         def unit(tx: Connection) -> AccessToken:
-            answered = call.answered(tx)
+            answered = call.read_answer(tx)
             if answered is not None:
                 return AccessToken.load(answered)
             access_tokens.add(tx, token, _digest(secret))
@@ -166,7 +166,7 @@ class AccessTokens:
         secret = _new_secret()
 
         def unit(tx: Connection) -> AccessToken:
-            answered = call.answered(tx)
+            answered = call.read_answer(tx)
             if answered is not None:
                 return AccessToken.load(answered)
             old, now = self._visible(tx, token_id), self._store.clock.now()
@@ -211,7 +211,7 @@ class AccessTokens:
         )
 
         def unit(tx: Connection) -> AccessToken:
-            answered = call.answered(tx)
+            answered = call.read_answer(tx)
             if answered is not None:
                 return AccessToken.load(answered)
             token, now = self._visible(tx, token_id), self._store.clock.now()

@@ -214,7 +214,7 @@ class Approvals:
             if not self._decides(tx, stored.record.scope):
                 raise Denied(self._refusal(stored.record.scope))
             call = IdempotentCall(stored.scope, f"approval.{to}", idempotency_key, arguments)
-            answered = call.answered(tx)
+            answered = call.read_answer(tx)
             if answered is not None:
                 shown = {"arguments": stored.record.arguments}
                 first = Approval.load({**answered, **shown})

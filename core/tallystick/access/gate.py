@@ -292,7 +292,7 @@ class Gate:
         call = IdempotentCall(actor.private_scope, name, idempotency_key, arguments)
 
         def unit(tx: Connection) -> None:
-            if call.answered(tx) is None:
+            if call.read_answer(tx) is None:
                 scopes.set_frozen(tx, frozen, name=setting)
                 journal.append(tx, event)
                 call.keep(tx, {}, at=event.at)

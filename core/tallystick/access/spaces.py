@@ -89,7 +89,7 @@ class Spaces:
         call = IdempotentCall(target, "space.create", idempotency_key, arguments)
 
         def unit(tx: Connection) -> MemorySpace:
-            answered = call.answered(tx)
+            answered = call.read_answer(tx)
             if answered is not None:
                 return MemorySpace.load(answered)
             if spaces.of_scopes(tx, [target]):
@@ -171,7 +171,7 @@ class Spaces:
             if space is None:
                 raise NotFound(f"There is no space {target} that {self._actor.user} may see.")
             self._gate.confirm(tx, self._actor, "manage", target)
-            answered = call.answered(tx)
+            answered = call.read_answer(tx)
             if answered is not None:
                 return MemorySpace.load(answered)
             if if_version is not None and space.version != if_version:

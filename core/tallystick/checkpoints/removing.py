@@ -218,7 +218,7 @@ def threads_containing(connection: Connection, needles: Sequence[bytes]) -> Text
             return False
         return any(needle in piece for piece in pieces for needle in needles)
 
-    thread_ids = checkpoint_scan.named(connection, needles)
+    thread_ids = checkpoint_scan.find_thread_ids(connection, needles)
     for state in checkpoint_scan.states(connection):
         if contains(state.metadata) or contains(state.state, is_frame=True):
             thread_ids.add(state.thread_id)

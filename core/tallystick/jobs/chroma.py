@@ -359,7 +359,7 @@ class ChromaDrain(Derived):
         index, layout = owned_index(self._context), state.layout
         # A stamp on a copy of another time would make it look whole.
         if (fault := index.fault(state)) is not None:
-            raise index.doubted(f"Chroma does not match the database: {fault}")
+            raise index.note_doubt(f"Chroma does not match the database: {fault}")
         index.announce(state)
         for scope_id in layout.own.intersection(begun) if layout.shared else ():
             index.leave_shared(scope_id)

@@ -156,4 +156,4 @@ class Segments(Derived):
         return self._says("repaired", text)
 
     def _wrong(self, connection: Connection) -> tuple[dict[int, int], list[Path]]:
-        return segments.damaged(connection), self._context.corpora.strays(connection)
+        return segments.count_damaged(connection), self._context.corpora.strays(connection)

@@ -323,7 +323,7 @@ class _Exchange:
         self._step.record("request", {"input": self._sent}, summary={"provider": declared.name})
         if outbound.keep_placeholders and self._originals:
             with outbound.store.database.read() as connection:
-                secret = scopes.named(connection, subject.scope_id).secret
+                secret = scopes.get_by_id(connection, subject.scope_id).secret
             sealed = seal(secret, subject.run.id, self._originals)
             self._step.record("placeholders", sealed, summary={"count": len(self._originals)})
 

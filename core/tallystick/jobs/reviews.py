@@ -172,7 +172,7 @@ def decide(
         context.gate.confirm(tx, actor, "write", scope)
         arguments = [proposal_id, decision, reason, dict(changes)]
         call = IdempotentCall(stored.scope, "review", idempotency_key, arguments)
-        answered = call.answered(tx)
+        answered = call.read_answer(tx)
         if answered is not None:
             return _visible(tx, context, actor, proposal_id).record
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)

@@ -343,7 +343,7 @@ class JobRunner:
             return "mutations_frozen" if is_held else None
         if job.scope_id is None:
             return "job_policy_context_missing"
-        scope = scopes.named(connection, job.scope_id).scope
+        scope = scopes.get_by_id(connection, job.scope_id).scope
         decision = self.gate.decide(connection, job.actor, "write", scope)
         if decision.allowed:
             return None
@@ -605,7 +605,7 @@ class JobRunner:
         if None in numbers:
             return EVERYTHING
         with self.store.database.read() as connection:
-            own = [scopes.named(connection, number).scope for number in numbers if number]
+            own = [scopes.get_by_id(connection, number).scope for number in numbers if number]
         return Writes.of(*own, *further)
 
     def _write(self, unit: Callable[[Connection], object], name: str) -> None:
@@ -650,7 +650,7 @@ def enqueue_in_scope(store: Store, kind: str, subject_id: str, scope_id: int) ->
         )
 
     with store.database.read() as connection:
-        scope = scopes.named(connection, scope_id).scope
+        scope = scopes.get_by_id(connection, scope_id).scope
     store.database.write(unit, name="jobs.enqueue", writes=Writes.of(scope))
 
 

@@ -54,7 +54,7 @@ def is_first_to_record(bound: BoundTally, session: str, call_id: str) -> bool:
     call = IdempotentCall(bound.scope, "session.call", key, None)
 
     def unit(tx: Connection) -> bool:
-        if call.answered(tx) is not None:
+        if call.read_answer(tx) is not None:
             return False
         call.keep(tx, {}, at=store.clock.now())
         return True

@@ -77,7 +77,7 @@ def chroma_proposals(
     if len(docs) < _OVERFETCH // 2:
         stored = search.count_some(connection, fingerprint, ids, most=_OVERFETCH + len(waiting))
         if len(docs) < (stored - len(waiting)) // 2:
-            raise index.doubted("Chroma finds less than it was given")
+            raise index.note_doubt("Chroma finds less than it was given")
     return list({*docs, *waiting})
 
 
@@ -267,9 +267,9 @@ def _document_filters(
     connection: Connection, scope_id: int, request: RecallRequest
 ) -> Iterator[set[int]]:
     if request.tags:
-        yield search.tagged(connection, [scope_id], request.tags)
+        yield search.find_tagged(connection, [scope_id], request.tags)
     if request.labels:
-        yield search.labelled(connection, [scope_id], request.labels)
+        yield search.find_labelled(connection, [scope_id], request.labels)
     if request.source is not None:
         yield search.from_source(connection, [scope_id], request.source)
     if request.docs is not None:

@@ -205,7 +205,7 @@ def _commit(
         current = context.visible(tx, actor, memory_id, right, sources=False)
         request = None if idempotency_key is None else [memory_id, arguments(current)]
         call = IdempotentCall(current.scope, operation, idempotency_key, request)
-        answered = call.answered(tx)
+        answered = call.read_answer(tx)
         if answered is not None:
             return kind.load(answered)
         now = context.store.clock.now()

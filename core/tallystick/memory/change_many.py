@@ -30,7 +30,7 @@ def modify_many(
     database = context.store.database
     call = IdempotentCall(actor.private_scope, "modify_many", idempotency_key, requests)
     with database.read() as connection:
-        first_answer = call.answered(connection)
+        first_answer = call.read_answer(connection)
     if first_answer is not None:
         return [Changed.load(changed) for changed in first_answer["changed"]]
     results = []

@@ -168,7 +168,7 @@ def correct(
             idempotency_key if mode == "apply" else None,
             canonical_json([memory_id, request.as_json(), if_version, confirm_token]),
         )
-        answered = call.answered(connection)
+        answered = call.read_answer(connection)
         if answered is not None:
             return Correction.load(answered)
         now = context.store.clock.now()

@@ -68,7 +68,7 @@ def cross(
             idempotency_key if mode == "apply" else None,
             canonical_json([request, if_version, confirm_token]),
         )
-        answered = call.answered(connection)
+        answered = call.read_answer(connection)
         if answered is not None:
             return Crossing.load(answered)
     now = context.store.clock.now()

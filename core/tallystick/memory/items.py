@@ -112,7 +112,7 @@ def put_items(
 
     def unit(tx: Connection) -> None:
         context.gate.confirm(tx, actor, "write", scope)
-        if call.answered(tx) is not None:
+        if call.read_answer(tx) is not None:
             return
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
         row = scopes.ensure(tx, scope)
@@ -395,7 +395,7 @@ def sweep_items(
 
     def unit(tx: Connection) -> int:
         context.gate.confirm(tx, actor, "delete", scope)
-        answered = call.answered(tx)
+        answered = call.read_answer(tx)
         if answered is not None:
             return int(answered["forgotten"])
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)

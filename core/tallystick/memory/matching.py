@@ -95,7 +95,7 @@ def forget_matching(
             idempotency_key if mode == "apply" else None,
             arguments,
         )
-        answered = None if row is None else call.answered(connection)
+        answered = None if row is None else call.read_answer(connection)
         if answered is not None:
             return Forgetting.load(answered)
     matches, complete = _matches(context, actor, scope, request, limit)

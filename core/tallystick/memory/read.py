@@ -111,9 +111,9 @@ def _filtered(
     """
     filters: list[set[int]] = []
     if request.tags:
-        filters.append(search.tagged(connection, scope_ids, request.tags))
+        filters.append(search.find_tagged(connection, scope_ids, request.tags))
     if request.labels:
-        filters.append(search.labelled(connection, scope_ids, request.labels))
+        filters.append(search.find_labelled(connection, scope_ids, request.labels))
     if request.source is not None:
         filters.append(search.from_source(connection, scope_ids, request.source))
     return set.intersection(*filters) if filters else None

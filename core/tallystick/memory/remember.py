@@ -286,7 +286,7 @@ def _ingest(
     call: IdempotentCall | None,
 ) -> list[Remembered]:
     context.gate.confirm(tx, actor, "write", scope)
-    answered = None if call is None else call.answered(tx)
+    answered = None if call is None else call.read_answer(tx)
     if answered is not None:
         return [Remembered.load(result) for result in answered["remembered"]]
     revisions: dict[int, int] = {}
@@ -327,7 +327,7 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
     call = None
     if new.idempotency_key is not None:
         call = _call_of(scope, new)
-        answered = call.answered(tx)
+        answered = call.read_answer(tx)
         if answered is not None:
             return Remembered.load(answered)
 

@@ -99,7 +99,7 @@ class WorkingMemory:
 
         def unit(tx: Connection) -> None:
             self._context.gate.confirm(tx, self._actor, "write", self._scope)
-            if call.answered(tx) is not None:
+            if call.read_answer(tx) is not None:
                 return
             row, now = scopes.ensure(tx, self._scope), self._context.store.clock.now()
             working.put(
@@ -196,7 +196,7 @@ class WorkingMemory:
 
         def unit(tx: Connection) -> int:
             self._context.gate.confirm(tx, self._actor, "write", self._scope)
-            answered = call.answered(tx)
+            answered = call.read_answer(tx)
             if answered is not None:
                 return int(answered["values"])
             ids = [row.id for row in scopes.find(tx, [self._scope])]

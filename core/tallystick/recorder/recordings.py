@@ -298,7 +298,7 @@ class Recordings:
             payloads = Payloads(connection)
             rows = [_entry(payloads, row) for row in recordings.entries_of(connection, step_id)]
             if self._actor.agent is None:
-                secret = scopes.named(connection, scope_id).secret
+                secret = scopes.get_by_id(connection, scope_id).secret
                 rows = [
                     row.model_copy(update={"payload": unseal(secret, run.id, row.payload)})
                     if row.kind == "placeholders"

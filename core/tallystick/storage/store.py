@@ -55,7 +55,7 @@ class Store:
         raises.
         """
 
-        def opened(unwritable: UnwritableReason | None) -> Database:
+        def open_database(unwritable: UnwritableReason | None) -> Database:
             database = Database(
                 location.url,
                 busy_timeout_ms=busy_timeout_ms,
@@ -77,13 +77,13 @@ class Store:
         # first statement that writes.
         reason = None if location.folder is None else file_unwritable(location.folder)
         try:
-            database = opened(reason)
+            database = open_database(reason)
         except StorageError as error:
             reason = None if reason is not None else _unwritable_reason(location, error)
             if reason is None:
                 raise
             try:
-                database = opened(reason)
+                database = open_database(reason)
             except StorageError as unread:
                 if not was_not_opened(unread):
                     raise

@@ -216,7 +216,7 @@ def _finished(context: MemoryContext, background: Background) -> Finding:
 def _removed_texts(context: MemoryContext, background: Background, actor: Actor) -> Finding:
     def unit(tx: Connection) -> tuple[int, int]:
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
-        about, bodies = proposals.without_source(tx), parts.unnamed(tx)
+        about, bodies = proposals.without_source(tx), parts.list_orphans(tx)
         withdraw_proposals(write, about)
         for scope_id, key in bodies:
             parts.drop(tx, scope_id, key)
@@ -314,7 +314,7 @@ def _erasure(connection: Connection) -> Finding:
 
 def _texts(connection: Connection) -> Finding:
     """Look for text whose owner is gone."""
-    bodies, words = len(parts.unnamed(connection)), len(proposals.without_source(connection))
+    bodies, words = len(parts.list_orphans(connection)), len(proposals.without_source(connection))
     if bodies or words:
         text = f"{_unowned(bodies, words)} are stored: run `tally doctor --repair`"
         return _finding("texts", "problem", text)

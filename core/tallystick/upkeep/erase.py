@@ -118,7 +118,7 @@ def erase(
             idempotency_key if mode == "apply" else None,
             _arguments(memory_ids, fragments, reason, confirm_token),
         )
-        answered = call.answered(connection)
+        answered = call.read_answer(connection)
         if answered is not None:
             return Erasure.load(answered)
         plan = _plan(connection, context, actor, memory_ids, fragments)
@@ -233,7 +233,7 @@ def erase_recorded(
     call = IdempotentCall(scope, "erase_recorded", idempotency_key, [run_id, step_id, reason])
 
     def unit(tx: Connection) -> list[str]:
-        answered = call.answered(tx)
+        answered = call.read_answer(tx)
         if answered is not None:
             return [str(step) for step in answered["steps"]]
         at = context.store.clock.now()

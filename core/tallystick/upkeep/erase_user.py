@@ -102,7 +102,7 @@ def erase_user(
         [*user, shared, reason, confirm_token],
     )
     with database.read() as connection:
-        answered = call.answered(connection)
+        answered = call.read_answer(connection)
         if answered is not None:
             return ErasedUser.load(answered)
         plan = _plan(connection, user, shared)

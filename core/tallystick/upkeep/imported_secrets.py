@@ -63,7 +63,7 @@ def mask_import(write: MemoryWrite, docs: Sequence[int], scope_ids: Sequence[int
     context, tx = write.context, write.tx
     if context.secrets_in_memory == "keep":
         return None
-    mask = _Mask(context, {scope_id: scopes.named(tx, scope_id) for scope_id in scope_ids})
+    mask = _Mask(context, {scope_id: scopes.get_by_id(tx, scope_id) for scope_id in scope_ids})
     _mask_memories(write, docs, mask)
     _mask_sources(write, mask)
     _mask_proposals(write, mask)

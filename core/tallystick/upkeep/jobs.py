@@ -33,7 +33,7 @@ def list_jobs(
         context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
         last = None if before is None else _seen(context, connection, actor, before)
-        return job_list.listed(
+        return job_list.list_jobs(
             connection,
             scope=None if everywhere else scope,
             kind=kind,
@@ -75,13 +75,13 @@ def retry_jobs(
     call = IdempotentCall(actor.private_scope, "jobs.retry", idempotency_key, [chosen, reason])
 
     def unit(tx: Connection) -> list[str]:
-        answered = call.answered(tx)
+        answered = call.read_answer(tx)
         if answered is not None:
             return [str(job_id) for job_id in answered["jobs"]]
         if chosen is None:
             asked = [
                 job.id
-                for job in job_list.listed(tx, states=("failed", "dead"))
+                for job in job_list.list_jobs(tx, states=("failed", "dead"))
                 if job.error_code != job_list.CANCELLED and _may(context, tx, actor, job, "write")
             ]
         else:
@@ -121,7 +121,7 @@ def cancel_job(
     call = IdempotentCall(actor.private_scope, "jobs.cancel", idempotency_key, [job_id, reason])
 
     def unit(tx: Connection) -> Job:
-        answered = call.answered(tx)
+        answered = call.read_answer(tx)
         if answered is None:
             _steered(context, tx, actor, job_id)
             if not jobs.cancel(tx, job_id):

@@ -34,7 +34,7 @@ class OperatorScopes:
 
     def covers_number(self, scope_id: int) -> bool:
         """Return True if the scope with this number is one of them."""
-        return self.covers(scopes.named(self._connection, scope_id).scope)
+        return self.covers(scopes.get_by_id(self._connection, scope_id).scope)
 
     def scopes(self) -> list[Scope]:
         """Return all of them that were written to."""

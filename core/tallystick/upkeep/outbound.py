@@ -29,7 +29,7 @@ def list_outbound_calls(
         last = None if before is None else outbound_calls.find(connection, before)
         if before is not None and (last is None or not (everywhere or last.scope == scope)):
             raise NotFound(f"There is no outbound call {before!a} that {actor.user} may see.")
-        return outbound_calls.listed(
+        return outbound_calls.list_calls(
             connection,
             scope=None if everywhere else scope,
             purpose=purpose,

@@ -154,7 +154,7 @@ def choose_windows(
     call = IdempotentCall(actor.private_scope, "retention.choose", idempotency_key, written)
 
     def unit(tx: Connection) -> None:
-        if call.answered(tx) is not None:
+        if call.read_answer(tx) is not None:
             return
         now = context.store.clock.now()
         for name, value in written.items():
@@ -217,7 +217,7 @@ def purge(
         {**asdict(windows), "reason": reason},
     )
     with database.read() as connection:
-        answered = call.answered(connection)
+        answered = call.read_answer(connection)
         if answered is not None:
             return Purge.load(answered)
         windows = chosen_windows(connection, windows)

@@ -117,7 +117,7 @@ def import_from(
     digest = archive.manifest["digest"]
     call = IdempotentCall(actor.private_scope, "import", idempotency_key, digest)
     with database.read() as connection:
-        answered = call.answered(connection)
+        answered = call.read_answer(connection)
     if answered is not None:
         return Transfer.load(answered)
     names = archive.manifest["scopes"]

@@ -111,7 +111,7 @@ class Batch:
             # pipeline which failed has never prepared: from here on it prepares none and uses none.
             self.has_failed, driver.prepare_threshold = True, None
             if isinstance(error, connection.dialect.loaded_dbapi.Error):
-                raise translated(error, text, connection) from error
+                raise translate_driver_error(error, text, connection) from error
             raise
         finally:
             for cursor, _ in running:
@@ -162,7 +162,7 @@ def flush(connection: Connection) -> None:
         batch.flush(connection)
 
 
-def translated(error: Exception, text: str, connection: Connection) -> BaseException:
+def translate_driver_error(error: Exception, text: str, connection: Connection) -> BaseException:
     """Return what SQLAlchemy would raise for an error of the driver."""
     dialect = connection.dialect
     lost = dialect.is_disconnect(cast(Any, error), connection.connection.dbapi_connection, None)

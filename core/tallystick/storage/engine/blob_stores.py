@@ -38,7 +38,7 @@ class Attached:
     """The part up to which what was there before was looked at for large bodies."""
     guard: threading.Lock = field(default_factory=threading.Lock)
 
-    def required(self) -> BlobStore:
+    def require_blobs(self) -> BlobStore:
         """Return the object storage. Raises StorageError where the tally was opened without."""
         if self.blobs is None:
             raise StorageError(
@@ -74,7 +74,7 @@ class FolderBlobs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.expanduser().absolute()
-        with self._translated():
+        with self._translate_errors():
             make_private_folder(self._folder)
 
     @property
@@ -86,7 +86,7 @@ class FolderBlobs:
         """Store a body; it is on disk when this returns."""
         file = self._folder / name
         partial = file.with_name(uuid.uuid4().hex + _PARTIAL)
-        with self._translated():
+        with self._translate_errors():
             make_private_folder(file.parent)
             with open_private(partial) as stream:
                 stream.write(body)
@@ -98,7 +98,7 @@ class FolderBlobs:
 
     def get(self, name: str) -> bytes | None:
         """Return a body; None where there is none."""
-        with self._translated():
+        with self._translate_errors():
             try:
                 return (self._folder / name).read_bytes()
             except FileNotFoundError:
@@ -106,18 +106,18 @@ class FolderBlobs:
 
     def delete(self, name: str) -> None:
         """Remove a body; one that is not there is no error."""
-        with self._translated():
+        with self._translate_errors():
             (self._folder / name).unlink(missing_ok=True)
 
     def names(self, prefix: str, *, older_than: float = 0.0) -> Iterator[str]:
         """Yield the names below a prefix, such as `a/`, of what is older than some seconds."""
-        with self._translated():
+        with self._translate_errors():
             for file in sorted((self._folder / prefix).glob("*")):
                 if time.time() - file.stat().st_mtime >= older_than:
                     yield prefix + file.name
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -143,7 +143,7 @@ class S3Blobs:
         config = Config(
             connect_timeout=10, read_timeout=60, retries={"mode": "standard", "max_attempts": 3}
         )
-        with self._translated():
+        with self._translate_errors():
             self._client: Any = boto3.client("s3", config=config)
             self._client.head_bucket(Bucket=bucket)
 
@@ -154,12 +154,12 @@ class S3Blobs:
 
     def put(self, name: str, body: bytes) -> None:
         """Store a body; it is stored when this returns."""
-        with self._translated():
+        with self._translate_errors():
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=body)
 
     def get(self, name: str) -> bytes | None:
         """Return a body; None where there is none."""
-        with self._translated():
+        with self._translate_errors():
             try:
                 found = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
                 body: bytes = found["Body"].read()
@@ -169,21 +169,21 @@ class S3Blobs:
 
     def delete(self, name: str) -> None:
         """Remove a body; one that is not there is no error."""
-        with self._translated():
+        with self._translate_errors():
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
 
     def names(self, prefix: str, *, older_than: float = 0.0) -> Iterator[str]:
         """Yield the names below a prefix, such as `a/`, of what is older than some seconds."""
         pages = self._client.get_paginator("list_objects_v2")
         now = datetime.now(UTC)
-        with self._translated():
+        with self._translate_errors():
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix + prefix):
                 for found in page.get("Contents", ()):
                     if (now - found["LastModified"]).total_seconds() >= older_than:
                         yield found["Key"].removeprefix(self._prefix)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from botocore.exceptions import (  # type: ignore[import-untyped]
             BotoCoreError,
             ClientError,

@@ -25,7 +25,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
 from tallystick.storage.engine import texts
-from tallystick.storage.engine.dialects import is_postgres, unpacked
+from tallystick.storage.engine.dialects import is_postgres, unpack
 
 _SHORT = 12
 """Bytes below which a text is searched for as a whole JSON value: shorter ones occur inside of
@@ -86,7 +86,7 @@ def contains(
     what is packed; no pattern, so nothing in them needs escaping.
     """
     kind: TypeEngine[Any] = LargeBinary() if is_binary(column) else Text()
-    content = unpacked(connection, column)
+    content = unpack(connection, column)
     readable, others = _sorted_out(needles)
     name = f"needles_{column.table.name}_{column.name}"
     listed: TableValuedAlias

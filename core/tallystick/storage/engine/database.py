@@ -56,7 +56,7 @@ from tallystick.logs import get_logger
 from tallystick.storage.engine.batches import Read
 from tallystick.storage.engine.blob_stores import ATTACHED, Attached
 from tallystick.storage.engine.database_errors import (
-    damaged,
+    damaged_database,
     is_failure,
     translate,
     translated_errors,
@@ -507,8 +507,8 @@ class Database:
             return None
         # Closed by nobody: SQLite would look at locks that are the parent's, and a server would be
         # told goodbye in the parent's name.
-        writing = [line.writer.inherited() for line in self._lines]
-        connections = [*writing, *self._readers.inherited()]
+        writing = [line.writer.inherited_connection() for line in self._lines]
+        connections = [*writing, *self._readers.inherited_connections()]
         _inherited.append((self, connections))
         if self.is_postgres:
             for connection in connections:
@@ -516,7 +516,7 @@ class Database:
             return None
         return self.url.database
 
-    def _connected(self, *_: object) -> None:
+    def _run_connect_callbacks(self, *_: object) -> None:
         for callback in self._connect_callbacks:
             callback()
 
@@ -537,14 +537,14 @@ class Database:
 
         if self.is_postgres:
             prepare_postgres(engine, self.schema, busy_timeout_ms=self._busy_timeout_ms)
-            event.listen(engine, "connect", self._connected)
+            event.listen(engine, "connect", self._run_connect_callbacks)
         else:
             prepare_sqlite(
                 engine,
                 busy_timeout_ms=self._busy_timeout_ms,
                 full_durability=self._full,
                 writing=writing,
-                damaged=damaged,
+                damaged=damaged_database,
             )
         return engine
 
@@ -640,7 +640,7 @@ class _Readers:
         """Let threads take connections again."""
         self._running.set()
 
-    def inherited(self) -> list[Connection]:
+    def inherited_connections(self) -> list[Connection]:
         """Return the connections that a forked child has copies of."""
         used = [key for key in self._used if isinstance(key, Connection)]
         return [*used, *self._idle]

@@ -123,7 +123,7 @@ def was_not_opened(error: BaseException) -> bool:
     return str(getattr(original, "sqlite_errorname", "")).startswith("SQLITE_CANTOPEN")
 
 
-def damaged() -> CorruptTally:
+def damaged_database() -> CorruptTally:
     return CorruptTally(
         "The database file is damaged. Restore it from a copy; Chroma can be rebuilt from it."
     )
@@ -168,7 +168,7 @@ def translate(error: BaseException, *, committing: bool = False) -> TallystickEr
     if isinstance(error, (sqlalchemy.exc.DatabaseError, sqlite3.DatabaseError)) and (
         "malformed" in text or "not a database" in text or "corrupt" in text
     ):
-        return damaged()
+        return damaged_database()
     if isinstance(error, sqlalchemy.exc.TimeoutError):
         return BusyTally(
             "Every reader is in use. Raise `readers`, or close results that you keep open."

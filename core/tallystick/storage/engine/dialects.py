@@ -109,7 +109,7 @@ def text_position(connection: Connection) -> Callable[..., Any]:
     return func.strpos if is_postgres(connection) else func.instr
 
 
-def unpacked(connection: Connection, column: Column[Any]) -> ColumnElement[Any]:
+def unpack(connection: Connection, column: Column[Any]) -> ColumnElement[Any]:
     """Return a column as the database itself can search and measure it."""
     if is_postgres(connection) or not isinstance(column.type, Packed):
         return column

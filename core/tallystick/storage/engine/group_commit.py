@@ -78,7 +78,7 @@ from tallystick.storage.engine.database_errors import answerable, is_failure, tr
 from tallystick.storage.engine.dialects import take_turn
 from tallystick.storage.engine.outcomes import Transaction, is_committed, transaction_of
 from tallystick.storage.engine.prepared import driver_errors
-from tallystick.storage.engine.writes import EVERYTHING, Writes, declared
+from tallystick.storage.engine.writes import EVERYTHING, Writes, declare_writes
 
 T = TypeVar("T")
 Unit = Callable[[Connection], T]
@@ -154,13 +154,13 @@ class CommitQueue:
         self.stopped = True
         self._wake.put("now")
 
-    def answered(self) -> None:
+    def finish_units(self) -> None:
         """Note that the units which were taken are answered."""
         self._busy = False
 
     def take(self) -> list[Submitted[Any]]:
         """Wait for units and take as many as share a commit; none once the writer is to end."""
-        self.answered()
+        self.finish_units()
         while not self._waiting:
             if self.stopped:
                 return []
@@ -253,7 +253,7 @@ class Writer:
         try:
             connection = self._begin(writes, reads)
             self._thread = threading.get_ident()
-            declared(connection, writes)
+            declare_writes(connection, writes)
             with write_transaction(name):
                 results.append(unit(connection))
             batch = batch_of(connection)
@@ -282,7 +282,7 @@ class Writer:
             for submitted in group:
                 batch = batch_of(connection)
                 try:
-                    declared(connection, submitted.writes)
+                    declare_writes(connection, submitted.writes)
                     if batch is None:
                         driver.execute("SAVEPOINT unit")
                     else:
@@ -338,7 +338,7 @@ class Writer:
             discard_connection(self._connection)
             self._connection = None
 
-    def inherited(self) -> Connection | None:
+    def inherited_connection(self) -> Connection | None:
         """Return the connection that a forked child has a copy of, or None."""
         return self._connection
 
@@ -388,7 +388,7 @@ def write_forever(writer: Writer, waiting: CommitQueue) -> None:
                 outcomes = [_outcome(writer, group[0])]
             else:
                 outcomes = writer.commit_all(group)
-        waiting.answered()
+        waiting.finish_units()
         for submitted, (result, failure) in zip(group, outcomes, strict=True):
             if failure is not None:
                 submitted.answer.set_exception(failure)

@@ -56,7 +56,7 @@ def pack_bytes(value: bytes | None) -> bytes | None:
     """Return the stored form of a body."""
     if value is None:
         return None
-    packed = _compressed(value)
+    packed = _compress(value)
     return _PLAIN + value if packed is None else packed
 
 
@@ -66,7 +66,7 @@ def unpack_bytes(value: bytes | None) -> bytes | None:
         return None
     mark = value[:1]
     if mark == _ZSTD:
-        return _decompressed(value)
+        return _decompress(value)
     if mark != _PLAIN:
         raise CorruptTally("A stored body begins with a mark that no release has written.")
     return value[1:]
@@ -80,7 +80,7 @@ def pack_text(value: str | None) -> str | bytes | None:
         encoded = value.encode()
     except UnicodeEncodeError:
         return value  # half a character, which the driver refuses
-    packed = _compressed(encoded)
+    packed = _compress(encoded)
     return value if packed is None else packed
 
 
@@ -130,7 +130,7 @@ def unpack_text(value: str | bytes | None) -> str | None:
     if mark != _ZSTD:
         raise CorruptTally("A stored text begins with a mark that no release has written.")
     try:
-        return _decompressed(stored).decode()
+        return _decompress(stored).decode()
     except UnicodeDecodeError as error:
         raise CorruptTally("A stored text is not readable: its bytes are damaged.") from error
 
@@ -276,7 +276,7 @@ def _id_text(packed: bytes) -> str:
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-def _compressed(content: bytes) -> bytes | None:
+def _compress(content: bytes) -> bytes | None:
     """Return `content` as a frame behind its mark; None where that is not shorter."""
     if len(content) < _SHORT:
         return None
@@ -284,7 +284,7 @@ def _compressed(content: bytes) -> bytes | None:
     return _ZSTD + frame[len(_MAGIC) :] if len(frame) < len(content) else None
 
 
-def _decompressed(stored: bytes) -> bytes:
+def _decompress(stored: bytes) -> bytes:
     import zstandard
 
     frame = _MAGIC + stored[1:]

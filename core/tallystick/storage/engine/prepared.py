@@ -27,7 +27,7 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.sql import ClauseElement
 
 from tallystick.storage.engine import tables
-from tallystick.storage.engine.batches import batch_of, translated
+from tallystick.storage.engine.batches import batch_of, translate_driver_error
 from tallystick.storage.engine.packing import Packed
 
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
@@ -77,7 +77,7 @@ class Prepared:
         self._translated: dict[str, _Statement] = {}
         self._is_silent: bool | None = None
 
-    def translated(self, dialect: str) -> _Statement:
+    def translate(self, dialect: str) -> _Statement:
         """Return it as the driver of a database takes it."""
         found = self._translated.get(dialect)
         if found is None:
@@ -88,7 +88,7 @@ class Prepared:
         statement, read = self._given[dialect], self._reader(dialect)
         if dialect == "postgresql":
             text = _text(statement, dialect).replace("%", "%%")
-            return _Statement(_NAME.sub(r"%(\1)s", text), _unchanged, read)
+            return _Statement(_NAME.sub(r"%(\1)s", text), _identity, read)
         text, packs, unpacks = _packed_text(statement)
         names = _NAME.findall(text)
         in_order = _packing(_by_position(names), names, packs)
@@ -98,7 +98,7 @@ class Prepared:
     def is_silent(self) -> bool:
         """True if it returns nothing, so that nobody needs to wait for it on PostgreSQL."""
         if self._is_silent is None:
-            text = self.translated("postgresql").text
+            text = self.translate("postgresql").text
             self._is_silent = self._may_wait and _SILENT.match(text) is not None
         return self._is_silent
 
@@ -106,7 +106,7 @@ class Prepared:
 
     def begin(self, cursor: Any, values: Any) -> tuple[str, Callable[[Any], Any]]:
         """Send it to PostgreSQL; return its text, and what reads the result off the cursor."""
-        text, in_order, read = self.translated("postgresql")
+        text, in_order, read = self.translate("postgresql")
         if isinstance(values, Mapping):
             cursor.execute(text, in_order(values))
         else:
@@ -128,7 +128,7 @@ class Prepared:
         dialect = connection.dialect
         if dialect.name == "postgresql" and (batch := batch_of(connection)) is not None:
             return batch.run(connection, self, values)
-        text, in_order, read = self.translated(dialect.name)
+        text, in_order, read = self.translate(dialect.name)
         driver: Any = connection.connection.dbapi_connection
         cursor = driver.cursor(**(self._on_cursor if dialect.name == "postgresql" else {}))
         try:
@@ -140,7 +140,7 @@ class Prepared:
                 cursor.executemany(text, [in_order(row) for row in values])
             return read(cursor)
         except dialect.loaded_dbapi.Error as error:
-            raise translated(error, text, connection) from error
+            raise translate_driver_error(error, text, connection) from error
         finally:
             cursor.close()
 
@@ -159,7 +159,7 @@ class PreparedInsert(Prepared):
 
     def __init__(self, statement: str, *, key: str) -> None:
         # SQLite reports the key unasked, which costs it less than RETURNING.
-        super().__init__(statement, postgresql=f"{statement} RETURNING {_quoted(key)}")
+        super().__init__(statement, postgresql=f"{statement} RETURNING {_quote(key)}")
 
     def _reader(self, dialect: str) -> Callable[[Any], Any]:
         return _last_key if dialect == "sqlite" else _returned_key
@@ -167,9 +167,9 @@ class PreparedInsert(Prepared):
 
 def insert_row(table: Table, *columns: str) -> str:
     """Return the text that inserts one row with a value for each of `columns`, by name."""
-    names = ", ".join(map(_quoted, columns))
+    names = ", ".join(map(_quote, columns))
     values = ", ".join(f":{name}" for name in columns)
-    return f"INSERT INTO {_quoted(table.name)} ({names}) VALUES ({values})"
+    return f"INSERT INTO {_quote(table.name)} ({names}) VALUES ({values})"
 
 
 def upsert(
@@ -180,8 +180,8 @@ def upsert(
 
     Without `key` any unique constraint counts.
     """
-    target = f" ({', '.join(map(_quoted, key))})" if key else ""
-    changes = ", ".join(f"{_quoted(name)} = excluded.{_quoted(name)}" for name in replacing)
+    target = f" ({', '.join(map(_quote, key))})" if key else ""
+    changes = ", ".join(f"{_quote(name)} = excluded.{_quote(name)}" for name in replacing)
     action = f"DO UPDATE SET {changes}" if changes else "DO NOTHING"
     return f"{insert_row(table, *columns)} ON CONFLICT{target} {action}"
 
@@ -208,10 +208,10 @@ def driver_errors(connection: Connection, text: str) -> Iterator[Any]:
     try:
         yield connection.connection.dbapi_connection
     except connection.dialect.loaded_dbapi.Error as error:
-        raise translated(error, text, connection) from error
+        raise translate_driver_error(error, text, connection) from error
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f'"{name}"'
 
 
@@ -257,13 +257,13 @@ def _packing(in_order: _Convert, names: list[str], packs: Mapping[str, _Convert]
     if not converters:
         return in_order
 
-    def packed(values: Any) -> Any:
+    def pack(values: Any) -> Any:
         row = list(in_order(values))
         for position, convert in converters:
             row[position] = convert(row[position])
         return row
 
-    return packed
+    return pack
 
 
 def _unpacking(read: _Convert, unpacks: Sequence[tuple[int, _Convert]]) -> _Convert:
@@ -271,7 +271,7 @@ def _unpacking(read: _Convert, unpacks: Sequence[tuple[int, _Convert]]) -> _Conv
     if not unpacks:
         return read
 
-    def unpacked(cursor: Any) -> list[tuple[Any, ...]]:
+    def unpack(cursor: Any) -> list[tuple[Any, ...]]:
         rows = []
         for row in read(cursor):
             values = list(row)
@@ -280,7 +280,7 @@ def _unpacking(read: _Convert, unpacks: Sequence[tuple[int, _Convert]]) -> _Conv
             rows.append(tuple(values))
         return rows
 
-    return unpacked
+    return unpack
 
 
 def _insert_many(cursor: Any, text: str, rows: Sequence[Any]) -> None:
@@ -326,5 +326,5 @@ def _by_position(names: list[str]) -> Callable[[Any], Any]:
     return (lambda values: (values[names[0]],)) if names else (lambda _: ())
 
 
-def _unchanged(values: Any) -> Any:
+def _identity(values: Any) -> Any:
     return values

@@ -226,7 +226,7 @@ def rows_of(table: str) -> Rows:
     return OWNERS.get(table, _UNDECLARED)
 
 
-def emptied(table: Table) -> Mapping[str, Any]:
+def erased_values(table: Table) -> Mapping[str, Any]:
     """Return the values of a row whose text was destroyed."""
     return OWNERS[table.name].emptied
 

@@ -78,7 +78,7 @@ def lock_statement(writes: Writes) -> str:
     return f"SELECT {', '.join([f'pg_advisory_xact_lock_shared({TALLY_LOCK})', *locks])}"
 
 
-def declared(tx: Connection, writes: Writes) -> None:
+def declare_writes(tx: Connection, writes: Writes) -> None:
     """Note what the unit that begins in a transaction has declared."""
     tx.info[_DECLARED] = writes
 

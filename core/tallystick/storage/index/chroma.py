@@ -132,7 +132,7 @@ class ChromaIndex:
         """Take back the doubt: the index was compared with the database, or made anew."""
         self._doubt = None
 
-    def doubted(self, reason: str) -> StorageError:
+    def note_doubt(self, reason: str) -> StorageError:
         """Note that the index needs to be looked at, and return the error to raise."""
         self._doubt = reason
         self.on_doubt()
@@ -148,7 +148,7 @@ class ChromaIndex:
         self.arrange(state.layout)
         if not state.current:
             return None
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             if self._files_are_others():
                 self._forget_client()
             if self._server is None and not (self._data / "chroma.sqlite3").exists():
@@ -189,13 +189,13 @@ class ChromaIndex:
         """Write the stamp of a drain that begins, before its first deletion."""
         with self._database.read() as connection:
             origin = json.dumps(journal.last_origin(connection))
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             self._collection(None).modify(metadata={_STAMP: state.upcoming, _ORIGIN: origin})
 
     def stamp(self, state: IndexState) -> IndexState:
         """Write the stamp of a drain that is done; return the state to commit with it."""
         self.announce(state)
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             return state.following(
                 {key: int(self._collection(key).count()) for key in self._keys()}
             )
@@ -210,7 +210,7 @@ class ChromaIndex:
 
     def upsert(self, points: Sequence[VectorPoint]) -> None:
         """Write points, replacing those of the same doc."""
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             for key, group in self._by_collection(points).items():
                 self._collection(key).upsert(
                     ids=[str(doc) for doc, *_ in group],
@@ -222,14 +222,14 @@ class ChromaIndex:
 
     def leave_shared(self, scope_id: int) -> None:
         """Remove the points of a scope that has a collection of its own from the shared one."""
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             self._collection(None).delete(where={"scope": scope_id})
 
     def delete(self, docs: Sequence[int]) -> None:
         """Remove points from every collection; unknown ones are no error."""
         if not docs:
             return
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             for key in self._keys():
                 self._collection(key).delete(ids=[str(doc) for doc in docs])
 
@@ -255,8 +255,8 @@ class ChromaIndex:
         if self._layout != layout:
             raise StorageError("Chroma was arranged anew meanwhile")
         if (fault := self.fault(state)) is not None:
-            raise self.doubted(f"Chroma does not match the database: {fault}")
-        with self._guard, self._translated():
+            raise self.note_doubt(f"Chroma does not match the database: {fault}")
+        with self._guard, self._translate_errors():
             if shared:
                 where = {"scope": shared[0]} if len(shared) == 1 else {"scope": {"$in": shared}}
                 docs += self._nearest(None, query, most, where)
@@ -269,7 +269,7 @@ class ChromaIndex:
         by memory.
         """
         versions: dict[int, int] = {}
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             for key, group in self._by_collection(points).items():
                 if (collection := self._find(key)) is None:
                     continue
@@ -287,7 +287,7 @@ class ChromaIndex:
         for key in self._keys() if scope_id is None else [self._key_of(scope_id)]:
             offset = 0
             while True:
-                with self._guard, self._translated():
+                with self._guard, self._translate_errors():
                     if (collection := self._find(key)) is None:
                         break
                     found = collection.get(limit=page, offset=offset, where=where, include=[])
@@ -302,7 +302,7 @@ class ChromaIndex:
         count does not prove it.
         """
         doc, scope_id, _, vector = point
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             collection = self._collection(self._key_of(scope_id))
             hits = collection.query(query_embeddings=[vector], n_results=10, include=["distances"])
         ids, distances = hits["ids"][0], hits["distances"][0]
@@ -310,7 +310,7 @@ class ChromaIndex:
 
     def discard_others(self) -> None:
         """Remove the collections of earlier generations."""
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             for collection in self._open_client().list_collections():
                 name = collection.name
                 if name.startswith(f"{self._stem}-") and name not in self._names():
@@ -320,7 +320,7 @@ class ChromaIndex:
         """Return the number of points that the collections report, which does not prove that they
         are reachable.
         """
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             return sum(int(self._collection(key).count()) for key in self._keys())
 
     def close(self) -> None:
@@ -341,7 +341,7 @@ class ChromaIndex:
         The index is derived: fill it anew from the database. The lock stays with this process.
         Raises StorageError when another process owns it.
         """
-        with self._guard, self._translated():
+        with self._guard, self._translate_errors():
             if self._server is not None or self._folder is None:
                 return False
             if not self.owned:
@@ -464,7 +464,7 @@ class ChromaIndex:
         )
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Raise any error of Chroma as our own, and doubt the index: its bindings raise many kinds,
         and none may stop a recall.
         """
@@ -473,7 +473,7 @@ class ChromaIndex:
         except TallystickError:
             raise
         except Exception as error:
-            raise self.doubted(
+            raise self.note_doubt(
                 f"Chroma failed ({type(error).__name__}); it is derived and can be rebuilt."
             ) from error
 

@@ -125,7 +125,7 @@ def drop_members(tx: Connection, docs: Sequence[int], mentioned: Iterable[int]) 
     about = list(tx.execute(query).scalars())
     if not about:
         return
-    tx.execute(update(_c).where(_c.c.id.in_(about)).values(texts.emptied(_c)))
+    tx.execute(update(_c).where(_c.c.id.in_(about)).values(texts.erased_values(_c)))
     tx.execute(delete(_cm).where(_cm.c.doc.in_(list(docs))))
     rest = select(_cm.c.community_id).where(_cm.c.community_id.in_(about))
     remove_empty(tx, sorted(set(about).difference(tx.execute(rest).scalars())))
@@ -168,7 +168,7 @@ def summaries_of(connection: Connection, docs: Iterable[int]) -> list[int]:
     return list(connection.execute(query).scalars())
 
 
-def summarized(connection: Connection, scope_ids: Iterable[int]) -> dict[int, frozenset[int]]:
+def read_summaries(connection: Connection, scope_ids: Iterable[int]) -> dict[int, frozenset[int]]:
     """Return the summaries of communities of some scopes, each with the memories that it was made
     from.
     """

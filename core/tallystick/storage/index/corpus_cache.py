@@ -232,7 +232,7 @@ class CorpusCache:
         if count < _KEPT or self._database is None or self._database.unwritable is not None:
             return False
         if self._is_large(scope_id, count, dimension):
-            stored = self._stored(connection, scope_id, fingerprint)
+            stored = self._find_segment(connection, scope_id, fingerprint)
             revision = None if stored is None else stored.revision
         elif self._files is None:
             return False
@@ -271,7 +271,7 @@ class CorpusCache:
         floor = scopes.floor_of(connection, scope_id)
         left = [
             f"the file {file.parent.name}/{file.name} may have its words"
-            for file in self._files.erased(scope_id, floor=floor)
+            for file in self._files.list_below_floor(scope_id, floor=floor)
         ]
         return left + [
             f"process {pid} maps a removed file that may have its words, until it recalls or ends"
@@ -360,12 +360,12 @@ class CorpusCache:
         is_cold = not entry.revision
         if is_cold:
             self._begin(connection, entry, scope_id, revision)
-        changed = search.changed(
+        changed = search.read_changes(
             connection, scope_id, after=entry.revision, fingerprint=entry.fingerprint
         )
         entry.corpus = entry.corpus.updated_by_pages(changed, dimension=entry.dimension)
         entry.revision = revision
-        stream = f"scope:{scopes.named(connection, scope_id).scope}"
+        stream = f"scope:{scopes.get_by_id(connection, scope_id).scope}"
         entry.origin = journal.origin_of(connection, stream)
         if entry.corpus is not before:
             # Each write makes a corpus beside the one before, of a scope that is small too.
@@ -394,13 +394,15 @@ class CorpusCache:
             entry.begin_with(kept)
             return
         self.loads += 1
-        everything = search.changed(connection, scope_id, after=-1, fingerprint=entry.fingerprint)
+        everything = search.read_changes(
+            connection, scope_id, after=-1, fingerprint=entry.fingerprint
+        )
         entry.corpus = Corpus.empty().updated_by_pages(
             everything, dimension=entry.dimension, sketches=large
         )
         entry.revision = revision
 
-    def _stored(
+    def _find_segment(
         self, connection: Connection, scope_id: int, fingerprint: str
     ) -> segments.StoredSegment | None:
         besides = self._damaged.get(scope_id, ())
@@ -451,7 +453,7 @@ class CorpusCache:
         is of its journal: what puts one back puts back the other.
         """
         if is_large:
-            stored = self._stored(connection, scope_id, fingerprint)
+            stored = self._find_segment(connection, scope_id, fingerprint)
             corpus = None if stored is None else self._read(connection, stored)
             if stored is None or corpus is None:
                 return None

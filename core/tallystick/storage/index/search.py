@@ -165,7 +165,7 @@ def count_rows(connection: Connection, scope_id: int) -> int:
     return int(connection.execute(_COUNT, {"scope_id": scope_id}).scalar_one())
 
 
-def changed(
+def read_changes(
     connection: Connection, scope_id: int, *, after: int, fingerprint: str
 ) -> Iterator[list[Entry]]:
     """Yield pages of the memories of a scope whose words or vectors changed since revision `after`,
@@ -233,7 +233,7 @@ def vectors_of(
     return vectors
 
 
-def tagged(connection: Connection, scope_ids: Sequence[int], tags: Sequence[str]) -> set[int]:
+def find_tagged(connection: Connection, scope_ids: Sequence[int], tags: Sequence[str]) -> set[int]:
     """Return the findable memories of these scopes that have all of `tags`."""
     position = text_position(connection)
     query = select(_x.c.doc).where(
@@ -243,7 +243,7 @@ def tagged(connection: Connection, scope_ids: Sequence[int], tags: Sequence[str]
     return set(connection.execute(query).scalars())
 
 
-def labelled(
+def find_labelled(
     connection: Connection, scope_ids: Sequence[int], labels: Mapping[str, str]
 ) -> set[int]:
     """Return the findable memories of these scopes that have all of these labels."""
@@ -293,7 +293,7 @@ def active_docs(
     docs = list(connection.execute(query.order_by(_m.c.doc.desc())).scalars())
     if not tags:
         return docs
-    fitting = tagged(connection, scope_ids, tags)
+    fitting = find_tagged(connection, scope_ids, tags)
     return [doc for doc in docs if doc in fitting]
 
 

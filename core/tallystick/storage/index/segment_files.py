@@ -129,7 +129,7 @@ class SegmentFiles:
                 get_logger("storage").warning("segment.not_held", reason=type(error).__name__)
                 return None
             try:
-                mapped = self._mapped(
+                mapped = self._map_file(
                     named.file, scope_id, floor=floor, held=held, has_origin=has_origin
                 )
             except (OSError, ValueError, TypeError, LookupError) as error:
@@ -238,14 +238,14 @@ class SegmentFiles:
         """Remove the files of a scope from below its floor, and wait until nobody maps one; return
         the processes that still do after that time.
         """
-        for file in self.erased(scope_id, floor=floor):
+        for file in self.list_below_floor(scope_id, floor=floor):
             _remove(file)
         end = time.monotonic() + wait
         while (holders := self.holders(scope_id, floor=floor)) and time.monotonic() < end:
             time.sleep(0.02)
         return holders
 
-    def erased(self, scope_id: int, *, floor: int) -> list[Path]:
+    def list_below_floor(self, scope_id: int, *, floor: int) -> list[Path]:
         """Return the files of a scope from below its floor."""
         files = self._files(scope_id, "seg", "part")
         return [each.file for each in files if each.revision < floor]
@@ -284,7 +284,7 @@ class SegmentFiles:
         lock.acquire()
         return lock
 
-    def _mapped(
+    def _map_file(
         self, file: Path, scope_id: int, *, floor: int, held: FileLock, has_origin: HasOrigin
     ) -> KeptCorpus:
         import numpy as np

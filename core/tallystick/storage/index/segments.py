@@ -105,11 +105,11 @@ def remove(tx: Connection, scope_id: int) -> None:
     tx.execute(delete(_s).where(_s.c.scope_id == scope_id))
 
 
-def damaged(connection: Connection) -> dict[int, int]:
+def count_damaged(connection: Connection) -> dict[int, int]:
     """Return the number of damaged pieces, by scope; reads every segment."""
     found: dict[int, int] = {}
     for scope_id, data in connection.execute(select(_s.c.scope_id, _s.c.data)):
-        if _checked(bytes(data)) is None:
+        if _check_piece(bytes(data)) is None:
             found[scope_id] = found.get(scope_id, 0) + 1
     return found
 
@@ -122,7 +122,7 @@ def find(
     passed over.
     """
     for revision, data in connection.execute(_FIND, {"scope_id": scope_id}):
-        text = _checked(bytes(data))
+        text = _check_piece(bytes(data))
         if text is None or revision in besides:
             continue
         about = json.loads(text)
@@ -189,7 +189,7 @@ def _with_sum(data: bytes) -> bytes:
     return zlib.crc32(data).to_bytes(_SUM, "big") + data
 
 
-def _checked(stored: bytes) -> bytes | None:
+def _check_piece(stored: bytes) -> bytes | None:
     """Return the bytes of a piece, or None where they are not what was stored."""
     data = stored[_SUM:]
     return data if zlib.crc32(data).to_bytes(_SUM, "big") == stored[:_SUM] else None
@@ -262,7 +262,7 @@ def _whole(
 
 
 def _piece(stored: StoredSegment, data: Any) -> bytes:
-    piece = _checked(bytes(data))
+    piece = _check_piece(bytes(data))
     if piece is None:
         raise SegmentDamaged(stored.scope_id, stored.revision)
     return piece

@@ -49,7 +49,7 @@ def copy_database(
     copy = Database(URL.create("sqlite", database=str(file)))
     with closing(copy):
         with copy.read() as connection:
-            has_objects = next(objects.referenced(connection), None) is not None
+            has_objects = next(objects.list_references(connection), None) is not None
         if has_objects:
             bring_back = partial(objects.bring_back, attached=database.attached, missing=missing)
             copy.write(bring_back, name="backup.objects", writes=Writes.of(TALLY))

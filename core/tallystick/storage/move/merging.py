@@ -78,7 +78,7 @@ def require_absent(connection: Connection, archive: Archive) -> dict[str, int]:
                 )
             query = select(table.c.id).where(table.c.id.in_(numbers)).limit(1)
             if connection.execute(query).first() is not None:
-                raise _taken(table)
+                raise _rows_in_the_way(table)
             highest[table.name] = max(highest.get(table.name, 0), *numbers)
     return highest
 
@@ -123,7 +123,7 @@ class Merge:
                 f"A row of {table.name} of the export names what it does not have."
             ) from error
         except sqlalchemy.exc.IntegrityError as error:
-            raise _taken(table) from error
+            raise _rows_in_the_way(table) from error
         if table is _t.memories:
             self.states.update(row["state"] for row in rows)
             docs = self._docs_of([row["id"] for row in rows])
@@ -225,7 +225,7 @@ def _scopes_read(row: Row) -> list[str]:
 _ELSEWHERE = "Export other scopes, or import into a new tally."
 
 
-def _taken(table: Table) -> StateConflict:
+def _rows_in_the_way(table: Table) -> StateConflict:
     reason = f"rows of {table.name} are here already, of another scope or another tally"
     if table in _NUMBERED:
         reason = "the numbers of its checkpoints, which stand inside of them, are in use"

@@ -90,7 +90,7 @@ def fill(url: URL, schema: str, archive: Archive, progress: Progress) -> None:
     database = Database(url, schema=schema)
     with closing(database), database.migrating() as tx:
         if database.is_postgres:
-            tx.execute(text(f"CREATE SCHEMA {_quoted(schema)}"))
+            tx.execute(text(f"CREATE SCHEMA {_quote(schema)}"))
         migrate.create_schema(tx, archive.schema)
         new_tables = archives.declared_tables(tx, archive.schema)
         unknown = sorted(set(archive.rows) - {table.name for table in new_tables})
@@ -121,19 +121,19 @@ def schema_beside(url: URL, schema: str) -> Iterator[str]:
     try:
         with place.migrating() as connection:
             _require_empty(connection, schema)
-            connection.execute(text(f"DROP SCHEMA IF EXISTS {_quoted(beside)} CASCADE"))
+            connection.execute(text(f"DROP SCHEMA IF EXISTS {_quote(beside)} CASCADE"))
         try:
             yield beside
             with place.migrating() as connection:
                 _require_empty(connection, schema)
-                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}"))
+                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {_quote(schema)}"))
                 for table in inspect(connection).get_table_names(schema=beside):
-                    source = f"{_quoted(beside)}.{_quoted(table)}"
-                    connection.execute(text(f"ALTER TABLE {source} SET SCHEMA {_quoted(schema)}"))
-                connection.execute(text(f"DROP SCHEMA {_quoted(beside)}"))
+                    source = f"{_quote(beside)}.{_quote(table)}"
+                    connection.execute(text(f"ALTER TABLE {source} SET SCHEMA {_quote(schema)}"))
+                connection.execute(text(f"DROP SCHEMA {_quote(beside)}"))
         except BaseException:
             with place.migrating() as connection:
-                connection.execute(text(f"DROP SCHEMA IF EXISTS {_quoted(beside)} CASCADE"))
+                connection.execute(text(f"DROP SCHEMA IF EXISTS {_quote(beside)} CASCADE"))
             raise
     finally:
         place.close()
@@ -150,5 +150,5 @@ def _require_empty(connection: Connection, schema: str) -> None:
         )
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -67,7 +67,7 @@ def add(tx: Connection, stored: StoredApproval) -> None:
 def find(connection: Connection, approval_id: str) -> StoredApproval | None:
     """Return one approval of any scope, or None: the caller decides who may see it."""
     rows = _FIND(connection, {"id": approval_id})
-    return _stored(connection, dict(zip(_COLUMNS, rows[0], strict=True))) if rows else None
+    return _load_approval(connection, dict(zip(_COLUMNS, rows[0], strict=True))) if rows else None
 
 
 def newest_of(
@@ -81,7 +81,7 @@ def newest_of(
         .limit(1)
     )
     row = connection.execute(query).mappings().first()
-    return None if row is None else _stored(connection, row)
+    return None if row is None else _load_approval(connection, row)
 
 
 def of_scope(
@@ -104,7 +104,7 @@ def of_scope(
     if before is not None:
         query = query.where(tuple_(_t.c.created_at, _t.c.id) < tuple_(before.created_at, before.id))
     query = query.order_by(_t.c.created_at.desc(), _t.c.id.desc()).limit(limit)
-    return [_stored(connection, row) for row in connection.execute(query).mappings()]
+    return [_load_approval(connection, row) for row in connection.execute(query).mappings()]
 
 
 def overdue(connection: Connection, scope_id: int, now: int) -> list[StoredApproval]:
@@ -113,7 +113,7 @@ def overdue(connection: Connection, scope_id: int, now: int) -> list[StoredAppro
         _t.c.scope_id == scope_id, _t.c.state.in_(OPEN), _t.c.expires_at <= now
     )
     rows = connection.execute(query.order_by(_t.c.created_at, _t.c.id)).mappings()
-    return [_stored(connection, row) for row in rows]
+    return [_load_approval(connection, row) for row in rows]
 
 
 def move(
@@ -159,7 +159,7 @@ def erase_arguments(
     names of what was to be called: with `needles` those that contain one of them.
     """
     chosen: ColumnElement[bool] = _t.c.id.in_(list(approval_ids))
-    emptied = dict(texts.emptied(_t))
+    emptied = dict(texts.erased_values(_t))
     subject = {"subject": emptied.pop("subject")}
     tx.execute(update(_t).where(chosen).values(emptied))
     if needles is not None:
@@ -184,12 +184,12 @@ def _old(before: int) -> ColumnElement[bool]:
 
 def _having(connection: Connection, condition: ColumnElement[bool]) -> list[StoredApproval]:
     query = select(_t).where(condition).order_by(_t.c.created_at, _t.c.id)
-    return [_stored(connection, row) for row in connection.execute(query).mappings()]
+    return [_load_approval(connection, row) for row in connection.execute(query).mappings()]
 
 
-def _stored(connection: Connection, row: Any) -> StoredApproval:
+def _load_approval(connection: Connection, row: Any) -> StoredApproval:
     fields = dict(row)
-    scope = scopes.named(connection, fields.pop("scope_id"))
+    scope = scopes.get_by_id(connection, fields.pop("scope_id"))
     digest = fields.pop("digest")
     arguments, decided_by = fields["arguments"], fields["decided_by"]
     fields |= {

@@ -62,7 +62,7 @@ def drop_reasons_with(
     all.
     """
     condition = containment.holds(tx, _e, needles, within)
-    tx.execute(update(_e).where(condition).values(texts.emptied(_e)))
+    tx.execute(update(_e).where(condition).values(texts.erased_values(_e)))
 
 
 def add(

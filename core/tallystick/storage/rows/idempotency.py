@@ -60,7 +60,7 @@ class IdempotentCall:
         _check_key(self.key)
         return [(_ANSWER, self._place(self.scope, self.key))]
 
-    def answered(self, connection: Connection) -> dict[str, Any] | None:
+    def read_answer(self, connection: Connection) -> dict[str, Any] | None:
         """Return the answer of the first call, or None. Raises InvalidInput, and
         IdempotencyMismatch where the first call had other arguments.
         """

@@ -47,7 +47,7 @@ def find(connection: Connection, scope_id: int, namespace: Sequence[str], key: s
     where there was none.
     """
     row = connection.execute(
-        _FIND, {"scope_id": scope_id, "namespace": _spelled(namespace), "key": key}
+        _FIND, {"scope_id": scope_id, "namespace": _spell_namespace(namespace), "key": key}
     ).first()
     return None if row is None else Row(tuple(namespace), key, row.doc, row.ttl)
 
@@ -58,7 +58,7 @@ def set_item(tx: Connection, scope_id: int, row: Row) -> None:
         tx,
         {
             "scope_id": scope_id,
-            "namespace": _spelled(row.namespace),
+            "namespace": _spell_namespace(row.namespace),
             "key": row.key,
             "doc": row.doc,
             "ttl": row.ttl,
@@ -102,9 +102,9 @@ def _within(scope_id: int, prefix: Sequence[str]) -> list[ColumnElement[bool]]:
     if not prefix:
         return [_i.c.scope_id == scope_id]
     # The list without its bracket and with a comma: where another label follows.
-    within = f"{_spelled(prefix)[:-1]},"
+    within = f"{_spell_namespace(prefix)[:-1]},"
     begins = func.substr(_i.c.namespace, 1, len(within)) == within
-    return [_i.c.scope_id == scope_id, or_(_i.c.namespace == _spelled(prefix), begins)]
+    return [_i.c.scope_id == scope_id, or_(_i.c.namespace == _spell_namespace(prefix), begins)]
 
 
 def _lives(now: int) -> ColumnElement[bool]:
@@ -116,6 +116,6 @@ def _row(row: RowLike[Any]) -> Row:
     return Row(tuple(json.loads(row.namespace)), row.key, row.doc, row.ttl)
 
 
-def _spelled(namespace: Sequence[str]) -> str:
+def _spell_namespace(namespace: Sequence[str]) -> str:
     # ASCII: each character is one, so that lengths and comparisons are the same in every database.
     return json.dumps(list(namespace), separators=(",", ":"))

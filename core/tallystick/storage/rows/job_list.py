@@ -25,7 +25,7 @@ def find(connection: Connection, job_id: str) -> Job | None:
     return None if row is None else job_of(row)
 
 
-def listed(
+def list_jobs(
     connection: Connection,
     *,
     scope: Scope | None = None,
@@ -90,7 +90,7 @@ class Troubled(NamedTuple):
 
 def failed_by_code(connection: Connection) -> list[Troubled]:
     """Return the jobs that failed or died, but for those that were cancelled, the oldest first."""
-    return _troubled(
+    return _count_troubled(
         connection,
         _j.c.state.in_(("failed", "dead")),
         _j.c.error_code.is_distinct_from(CANCELLED),
@@ -99,10 +99,10 @@ def failed_by_code(connection: Connection) -> list[Troubled]:
 
 def waiting_by_code(connection: Connection) -> list[Troubled]:
     """Return the jobs that wait for what is away, the oldest first."""
-    return _troubled(connection, _j.c.state == "retry_scheduled", _j.c.waits > 0)
+    return _count_troubled(connection, _j.c.state == "retry_scheduled", _j.c.waits > 0)
 
 
-def _troubled(connection: Connection, *where: ColumnElement[bool]) -> list[Troubled]:
+def _count_troubled(connection: Connection, *where: ColumnElement[bool]) -> list[Troubled]:
     code = func.coalesce(_j.c.error_code, "unknown")
     counts = connection.execute(
         select(code.label("code"), func.count().label("n")).where(*where).group_by(code)

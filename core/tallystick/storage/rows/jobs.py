@@ -278,7 +278,7 @@ def lease(
                 turn=turn + offset,
                 due_at=now + seconds * _SECOND,
                 progress=0,
-                trail=_appended(line, bounded=True),
+                trail=_append_to_trail(line, bounded=True),
                 updated_at=now,
             )
         )
@@ -308,7 +308,7 @@ def reap(tx: Connection) -> list[str]:
     now = database_clock(tx)
     rows = tx.execute(
         select(_j.c.id, _j.c.attempts, _j.c.max_attempts, _j.c.waits)
-        .where(_expired(now))
+        .where(_is_expired(now))
         .with_for_update(skip_locked=True)
     ).all()
     for row in rows:
@@ -324,7 +324,7 @@ def reap(tx: Connection) -> list[str]:
                 leased_by=None,
                 error_code=LEASE_EXPIRED,
                 error_text="Its worker ended, or stood still, while it held the job.",
-                trail=_appended(_line(now, state, code=LEASE_EXPIRED)),
+                trail=_append_to_trail(_line(now, state, code=LEASE_EXPIRED)),
                 updated_at=now,
             )
         )
@@ -384,7 +384,7 @@ def note_progress(
         return False
     values: dict[str, Any] = {"progress": finished, "total": total}
     if cost:
-        values["cost"] = _added(tx, job, cost)
+        values["cost"] = _add_cost(tx, job, cost)
     tx.execute(update(_j).where(_j.c.id == job.id).values(**values))
     return True
 
@@ -403,7 +403,7 @@ def finish(
     jobs = list(jobs)
     if cost:
         for job in jobs:
-            tx.execute(update(_j).where(_j.c.id == job.id).values(cost=_added(tx, job, cost)))
+            tx.execute(update(_j).where(_j.c.id == job.id).values(cost=_add_cost(tx, job, cost)))
     _move(
         tx,
         jobs,
@@ -413,7 +413,7 @@ def finish(
         error_code=None,
         error_text=None,
         result=None if result is None else json.dumps(result),
-        trail=_appended(line),
+        trail=_append_to_trail(line),
         updated_at=now,
     )
 
@@ -431,7 +431,7 @@ def end(
         leased_by=None,
         error_code=code,
         error_text=text[:_TEXT],
-        trail=_appended(_line(now, state, code=code)),
+        trail=_append_to_trail(_line(now, state, code=code)),
         updated_at=now,
     )
 
@@ -475,7 +475,7 @@ def release(tx: Connection, jobs: Iterable[LeasedJob]) -> None:
         state="pending",
         due_at=0,
         leased_by=None,
-        trail=_appended(_line(now, "pending", code="released"), bounded=True),
+        trail=_append_to_trail(_line(now, "pending", code="released"), bounded=True),
         updated_at=now,
     )
 
@@ -483,7 +483,7 @@ def release(tx: Connection, jobs: Iterable[LeasedJob]) -> None:
 def hurry(tx: Connection, kinds: Sequence[str]) -> None:
     """Let the jobs of these kinds that wait for their next attempt be due at once."""
     waiting = and_(_j.c.kind.in_(list(kinds)), _j.c.state == "retry_scheduled", _j.c.due_at > 0)
-    tx.execute(update(_j).where(_j.c.id.in_(_unlocked(waiting))).values(due_at=0))
+    tx.execute(update(_j).where(_j.c.id.in_(_select_unlocked(waiting))).values(due_at=0))
 
 
 def requeue(tx: Connection, job_ids: Sequence[str] | None = None) -> list[str]:
@@ -516,7 +516,7 @@ def cancel(tx: Connection, job_id: str) -> bool:
             leased_by=None,
             error_code=CANCELLED,
             error_text=None,
-            trail=_appended(_line(now, "dead", code=CANCELLED)),
+            trail=_append_to_trail(_line(now, "dead", code=CANCELLED)),
             updated_at=now,
         )
     ).rowcount
@@ -559,7 +559,7 @@ def _outside(scope_ids: Collection[int | None]) -> ColumnElement[bool]:
     return or_(_j.c.scope_id.is_(None), _j.c.scope_id.not_in(held)) if held else true()
 
 
-def _expired(now: int) -> ColumnElement[bool]:
+def _is_expired(now: int) -> ColumnElement[bool]:
     return and_(
         _j.c.state == "leased",
         _j.c.due_at.is_not(None),
@@ -580,7 +580,7 @@ def _reschedule(
         leased_by=None,
         error_code=code,
         error_text=text[:_TEXT],
-        trail=_appended(_line(now, "retry_scheduled", code=code), bounded=True),
+        trail=_append_to_trail(_line(now, "retry_scheduled", code=code), bounded=True),
         updated_at=now,
     )
 
@@ -600,7 +600,7 @@ def start_again(tx: Connection, kind: str, subject_id: str) -> None:
     _start_anew(tx, over, code="enqueued")
 
 
-def _unlocked(condition: ColumnElement[bool]) -> Select[tuple[str]]:
+def _select_unlocked(condition: ColumnElement[bool]) -> Select[tuple[str]]:
     """Return the query for the jobs of a condition that nobody else moves at this moment."""
     # Jobs are moved under the lock of their scope, and those of all scopes under that of jobs. Who
     # holds several rows and waits for one more might wait for somebody who waits for it: so nobody
@@ -617,7 +617,7 @@ def _start_anew(
     now = database_clock(tx)
     moved = tx.execute(
         update(_j)
-        .where(_j.c.id.in_(_unlocked(condition)))
+        .where(_j.c.id.in_(_select_unlocked(condition)))
         .values(
             state="pending",
             attempts=0,
@@ -627,7 +627,7 @@ def _start_anew(
             result=None,
             error_code=None,
             error_text=None,
-            trail=_appended(_line(now, "pending", code=code), bounded=True),
+            trail=_append_to_trail(_line(now, "pending", code=code), bounded=True),
             updated_at=now,
             **values,
         )
@@ -649,13 +649,13 @@ def _line(at: int, state: JobState, **facts: str | None) -> str:
     return JobEvent(at=at, state=state, **facts).dumps(defaults=False) + "\n"
 
 
-def _appended(line: str, *, bounded: bool = False) -> Any:
+def _append_to_trail(line: str, *, bounded: bool = False) -> Any:
     longer = _j.c.trail + line
     if not bounded:
         return longer
     return case((func.length(_j.c.trail) > _TRAIL, _j.c.trail), else_=longer)
 
 
-def _added(tx: Connection, job: LeasedJob, cost: Mapping[str, int]) -> str:
+def _add_cost(tx: Connection, job: LeasedJob, cost: Mapping[str, int]) -> str:
     text = tx.execute(select(_j.c.cost).where(_j.c.id == job.id)).scalar_one()
     return json.dumps(dict(Counter(json.loads(text)) + Counter(cost)), sort_keys=True)

@@ -352,7 +352,7 @@ def get(connection: Connection, memory_id: str, *, sources: bool = True) -> Stor
     rows = [_Row._make(row) for row in _BY_ID(connection, {"id": memory_id})]
     if not rows:
         return None
-    return _hydrate(connection, rows)[0] if sources else _stored(rows[0], ())
+    return _hydrate(connection, rows)[0] if sources else _load_memory(rows[0], ())
 
 
 def ids_of(connection: Connection, docs: Sequence[int]) -> list[str]:
@@ -555,10 +555,10 @@ def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
         hashes.setdefault(doc, []).append(
             SourceHash(source_id=source_id, content_hash=content_hash)
         )
-    return [_stored(row, tuple(hashes.get(row.doc, ()))) for row in rows]
+    return [_load_memory(row, tuple(hashes.get(row.doc, ()))) for row in rows]
 
 
-def _stored(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
+def _load_memory(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
     body = parsed_body(row.body) if row.body is not None else {"content": ""}
     memory = Memory.load(
         {

@@ -150,7 +150,7 @@ def bodies(connection: Connection, docs: Sequence[int]) -> Iterator[DocBody]:
 def erase_versions(tx: Connection, doc: int, versions: Collection[int], *, at: int) -> None:
     """Destroy the text of some versions of a memory: their commitments stay."""
     here = (_v.c.doc == doc) & _v.c.version.in_(list(versions))
-    tx.execute(update(_v).where(here).values({**texts.emptied(_v), "erased_at": at}))
+    tx.execute(update(_v).where(here).values({**texts.erased_values(_v), "erased_at": at}))
 
 
 def earlier_body(

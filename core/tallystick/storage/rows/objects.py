@@ -43,7 +43,7 @@ from tallystick.ports import BlobStore
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.blob_stores import ATTACHED, Attached
 from tallystick.storage.engine.database import Database
-from tallystick.storage.engine.dialects import unpacked
+from tallystick.storage.engine.dialects import unpack
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import settings_rows
 
@@ -120,7 +120,7 @@ def note_large(tx: Connection, scope_id: int, key: str, body: bytes) -> None:
             attached.large.add((scope_id, key))
 
 
-def resolved(connection: Connection, stored: bytes | memoryview) -> bytes:
+def resolve_body(connection: Connection, stored: bytes | memoryview) -> bytes:
     """Return the body of a stored form; one that was moved is read from where it is. Raises
     CorruptTally, StorageError.
     """
@@ -164,7 +164,7 @@ def self_contained(
     stored = bytes(stored)
     if not is_reference(stored):
         return stored
-    reference, blobs = _reference(stored), attached.required()
+    reference, blobs = _reference(stored), attached.require_blobs()
     if missing is not None and blobs.get(reference.name) is None:
         missing.append(reference.name)
         return _LOST + stored[len(_REFERENCE) :]
@@ -186,7 +186,7 @@ def attached_to(connection: Connection) -> Attached:
 
 
 def _blobs(connection: Connection) -> BlobStore:
-    return attached_to(connection).required()
+    return attached_to(connection).require_blobs()
 
 
 # Moving
@@ -224,7 +224,7 @@ def _large_after(
     None at the end, where it begins anew: another process may have written one.
     """
     with database.read() as connection:
-        is_large = func.length(unpacked(connection, _p.c.body)) >= database.attached.at_least
+        is_large = func.length(unpack(connection, _p.c.body)) >= database.attached.at_least
         query = select(_p.c.scope_id, _p.c.key, is_large.label("is_large"))
         if after is not None:
             query = query.where(tuple_(_p.c.scope_id, _p.c.key) > tuple_(*after))
@@ -241,7 +241,7 @@ def _move_one(database: Database, blobs: BlobStore, scope_id: int, key: str) -> 
         space = settings_rows.get_setting(connection, _SPACE)
         if stored is None or is_reference(bytes(stored)):
             return False
-        body = resolved(connection, stored)
+        body = resolve_body(connection, stored)
     if space is None:
         space = database.write(_draw_space, name="objects.space", writes=_WRITES)
     name = f"{space}/{uuid.uuid4().hex}"
@@ -286,17 +286,17 @@ def remove_doomed(database: Database) -> int:
     StorageError: then they wait.
     """
     with database.read() as connection:
-        names = _doomed(connection)
+        names = _list_doomed(connection)
         if not names:
             return 0
         blobs = _blobs(connection)
     for name in names:
         blobs.delete(name)
-        database.write(partial(_removed, name), name="objects.removed", writes=_WRITES)
+        database.write(partial(_forget_doomed, name), name="objects.removed", writes=_WRITES)
     return len(names)
 
 
-def _removed(name: str, tx: Connection) -> None:
+def _forget_doomed(name: str, tx: Connection) -> None:
     tx.execute(delete(_s).where(_s.c["name"] == _DOOMED + name))
 
 
@@ -322,10 +322,10 @@ def _orphans(database: Database, blobs: BlobStore, older_than: float) -> list[st
     # Listed before the references are read: what is put meanwhile is not in the list.
     names = set(blobs.names(f"{space}/", older_than=older_than))
     with database.read() as connection:
-        return sorted(names - {one.name for one in referenced(connection)})
+        return sorted(names - {one.name for one in list_references(connection)})
 
 
-def _doomed(connection: Connection) -> list[str]:
+def _list_doomed(connection: Connection) -> list[str]:
     query = select(_s.c["name"]).where(_s.c["name"].like(_DOOMED + "%")).order_by(_s.c["name"])
     return [name.removeprefix(_DOOMED) for name in connection.execute(query).scalars()]
 
@@ -335,7 +335,7 @@ def bring_back(tx: Connection, attached: Attached, missing: list[str]) -> None:
     restored tally never touches the objects of another. Those that are not there are stored as
     lost, and named in `missing`. Raises CorruptTally.
     """
-    for row in list(_moved(tx, None)):
+    for row in list(_list_moved(tx, None)):
         here = and_(_p.c.scope_id == row.scope_id, _p.c.key == row.key)
         body = self_contained(attached, row.body, missing=missing)
         tx.execute(update(_p).where(here).values(body=body))
@@ -349,15 +349,15 @@ def _short() -> Sequence[Any]:
     return (func.length(_p.c.body) <= _LONGEST,)
 
 
-def referenced(
+def list_references(
     connection: Connection, *, within: Sequence[int] | None = None
 ) -> Iterator[Reference]:
     """Yield the references of all parts, or of those of some scopes."""
-    for row in _moved(connection, within):
+    for row in _list_moved(connection, within):
         yield _reference(bytes(row.body))
 
 
-def _moved(connection: Connection, within: Sequence[int] | None) -> Iterator[Any]:
+def _list_moved(connection: Connection, within: Sequence[int] | None) -> Iterator[Any]:
     if settings_rows.get_setting(connection, _SPACE) is None:
         return  # nothing was ever moved
     query = select(_p.c.scope_id, _p.c.key, _p.c.body).where(*_short())
@@ -376,7 +376,7 @@ def objects_with(
     """
     found: list[tuple[int, str]] = []
     missing: list[str] = []
-    for row in _moved(connection, within):
+    for row in _list_moved(connection, within):
         name = _reference(bytes(row.body)).name
         body = _blobs(connection).get(name)
         if body is None:
@@ -391,8 +391,8 @@ def check(database: Database) -> Health | None:
     Raises StorageError.
     """
     with database.read() as connection:
-        named = list(referenced(connection))
-        waiting = len(_doomed(connection))
+        named = list(list_references(connection))
+        waiting = len(_list_doomed(connection))
         attached = database.attached.blobs
         if not named and not waiting and attached is None:
             return None

@@ -101,7 +101,7 @@ def find(connection: Connection, call_id: str) -> OutboundCall | None:
     return None if row is None else _record(row)
 
 
-def listed(
+def list_calls(
     connection: Connection,
     *,
     scope: Scope | None = None,

@@ -48,7 +48,7 @@ def get(connection: Connection, scope_id: int, key: str) -> bytes | None:
     it was moved to object storage and cannot be read there.
     """
     body = connection.execute(_GET, {"scope_id": scope_id, "key": key}).scalar()
-    return None if body is None else objects.resolved(connection, body)
+    return None if body is None else objects.resolve_body(connection, body)
 
 
 def drop(tx: Connection, scope_id: int, key: str) -> None:
@@ -59,7 +59,7 @@ def drop(tx: Connection, scope_id: int, key: str) -> None:
         tx.execute(delete(_t).where(_t.c.scope_id == scope_id, _t.c.key == key))
 
 
-def unnamed(connection: Connection) -> list[tuple[int, str]]:
+def list_orphans(connection: Connection) -> list[tuple[int, str]]:
     """Return the bodies that no row names, each by its scope and key."""
     named = [select(each.table.c.scope_id, each) for each in _NAMING]
     rows = connection.execute(except_(select(_t.c.scope_id, _t.c.key), *named))

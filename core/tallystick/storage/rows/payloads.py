@@ -239,7 +239,7 @@ def _splice(connection: Connection, chain: Sequence[Any]) -> bytes | None:
     """
     if not chain or chain[-1].base_id is not None or any(row.body is None for row in chain):
         return None
-    own = [objects.resolved(connection, row.body) for row in chain]
+    own = [objects.resolve_body(connection, row.body) for row in chain]
     lengths = [0] * len(chain)
     for level in range(len(chain) - 1, -1, -1):
         row = chain[level]

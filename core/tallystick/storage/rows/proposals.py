@@ -68,7 +68,7 @@ def add(tx: Connection, proposal: Proposal, *, scope: ScopeRow) -> None:
 def find(connection: Connection, proposal_id: str) -> StoredProposal | None:
     """Return one proposal of any scope, or None: the caller decides who may see it."""
     row = connection.execute(select(_t).where(_t.c.id == proposal_id)).mappings().first()
-    return None if row is None else _stored(connection, row)
+    return None if row is None else _load_proposal(connection, row)
 
 
 def of_scope(
@@ -94,7 +94,7 @@ def of_scope(
             (_t.c.created_at > at) | ((_t.c.created_at == at) & (_t.c.id > proposal_id))
         )
     query = query.order_by(_t.c.created_at, _t.c.id).limit(limit)
-    return [_stored(connection, row) for row in connection.execute(query).mappings()]
+    return [_load_proposal(connection, row) for row in connection.execute(query).mappings()]
 
 
 def of_memories(connection: Connection, memory_ids: Sequence[str]) -> list[StoredProposal]:
@@ -194,7 +194,7 @@ def withdraw(tx: Connection, proposal_ids: Iterable[str], *, at: int) -> None:
     withdrawn.
     """
     chosen = _t.c.id.in_(list(proposal_ids))
-    tx.execute(update(_t).where(chosen).values(texts.emptied(_t)))
+    tx.execute(update(_t).where(chosen).values(texts.erased_values(_t)))
     waiting = chosen & _t.c.state.in_(["pending", "deferred"])
     ended = {"state": "withdrawn", "reason": "source_gone", "decided_at": at}
     tx.execute(update(_t).where(waiting).values(ended))
@@ -202,16 +202,16 @@ def withdraw(tx: Connection, proposal_ids: Iterable[str], *, at: int) -> None:
 
 def _having(connection: Connection, condition: ColumnElement[bool]) -> list[StoredProposal]:
     query = select(_t).where(condition).order_by(_t.c.created_at, _t.c.id)
-    return [_stored(connection, row) for row in connection.execute(query).mappings()]
+    return [_load_proposal(connection, row) for row in connection.execute(query).mappings()]
 
 
 def _json(value: JsonObject | None) -> str | None:
     return None if value is None else json.dumps(value)
 
 
-def _stored(connection: Connection, row: Any) -> StoredProposal:
+def _load_proposal(connection: Connection, row: Any) -> StoredProposal:
     fields = dict(row)
-    scope = scopes.named(connection, fields.pop("scope_id"))
+    scope = scopes.get_by_id(connection, fields.pop("scope_id"))
     payload, decided_by = fields.pop("payload"), fields["decided_by"]
     fields |= {
         "scope": scope.scope,

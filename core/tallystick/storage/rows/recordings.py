@@ -472,20 +472,20 @@ def runs_that_read(connection: Connection, memory_ids: Iterable[str]) -> list[st
 
 def has_run_texts(connection: Connection, run_id: str) -> bool:
     """Return True if the row of a run has a text."""
-    emptied = texts.emptied(_r)
+    emptied = texts.erased_values(_r)
     return any(value != emptied[name] for name, value in run_texts(connection, run_id).items())
 
 
 def clear_run_texts(tx: Connection, run_id: str) -> None:
     """Remove the texts from the row of a run."""
-    tx.execute(update(_r).where(_r.c.id == run_id).values(texts.emptied(_r)))
+    tx.execute(update(_r).where(_r.c.id == run_id).values(texts.erased_values(_r)))
 
 
 def clear_step_texts(tx: Connection, step_ids: Sequence[str]) -> None:
     """Remove the texts from the rows of steps; the counts of a gap are none."""
-    tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(texts.emptied(_s)))
+    tx.execute(update(_s).where(_s.c.id.in_(step_ids)).values(texts.erased_values(_s)))
     entries = _e.c.step_id.in_(step_ids) & (_e.c.kind != "gap")
-    tx.execute(update(_e).where(entries).values(texts.emptied(_e)))
+    tx.execute(update(_e).where(entries).values(texts.erased_values(_e)))
 
 
 def stored_payloads(

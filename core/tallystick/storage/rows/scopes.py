@@ -152,7 +152,7 @@ def all_scopes(connection: Connection) -> list[Scope]:
     ]
 
 
-def named(connection: Connection, scope_id: int) -> ScopeRow:
+def get_by_id(connection: Connection, scope_id: int) -> ScopeRow:
     """Return the row with this number."""
     ((number, name, secret),) = _BY_ID(connection, {"id": scope_id})
     with readable("a scope"):

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, func, select
 
 from tallystick.records import Scope
 from tallystick.storage.engine import tables
-from tallystick.storage.engine.dialects import unpacked
+from tallystick.storage.engine.dialects import unpack
 
 IdKind = Literal["memory", "source", "run", "step", "approval", "job", "proposal"]
 
@@ -40,7 +40,7 @@ def ids_matching(connection: Connection, kind: IdKind, fragment: str) -> list[Id
         table = _TABLES[kind]
         query = select(table.c.id, _sc.c.name).join(_sc, _sc.c.id == table.c.scope_id)
     size = len(fragment)
-    id_text = unpacked(connection, table.c.id)
+    id_text = unpack(connection, table.c.id)
     begins = func.substr(id_text, 1, size) == fragment
     ends = func.substr(id_text, func.length(id_text) - size + 1) == fragment
     rows = connection.execute(query.where(begins | ends).order_by(table.c.id))

@@ -62,7 +62,7 @@ def holders(connection: Connection, chunk_ids: Sequence[int]) -> set[int]:
     return threads
 
 
-def named(connection: Connection, needles: Sequence[bytes]) -> set[int]:
+def find_thread_ids(connection: Connection, needles: Sequence[bytes]) -> set[int]:
     """Return the threads of which the name, or a name in their checkpoints and writes, contains one
     of `needles`.
     """

@@ -29,7 +29,7 @@ from tallystick.records import JournalEntry, part_key
 from tallystick.storage.engine import containment, tables, texts
 from tallystick.storage.engine.database import Database
 from tallystick.storage.engine.database_errors import translated_errors
-from tallystick.storage.engine.dialects import unpacked
+from tallystick.storage.engine.dialects import unpack
 from tallystick.storage.index import communities, graph, search, segments
 from tallystick.storage.rows import edges, journal, memories, parts, recordings, scopes
 from tallystick.storage.rows.journal import WITH_ROW_TEXTS, run_stream
@@ -167,7 +167,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     )
     moments: dict[str, dict[str, Any]] = {
         _m.name: {
-            "content_key": _ERASED + unpacked(tx, _m.c.id),
+            "content_key": _ERASED + unpack(tx, _m.c.id),
             "forgotten_at": at,
             "updated_at": at,
         },
@@ -175,7 +175,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     }
     values: dict[str, Any]
     for table in _OF_MEMORIES:
-        here, emptied = table.c.doc.in_(docs), texts.emptied(table)
+        here, emptied = table.c.doc.in_(docs), texts.erased_values(table)
         if not keep_rows or (table is not _ms and not emptied):
             tx.execute(delete(table).where(here))
         elif emptied:
@@ -188,7 +188,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
     tx.execute(delete(_ms).where(is_own, ~is_gone))
     erased = _s.c.id.in_(source_ids)
     if keep_rows:
-        values = {**texts.emptied(_s), "content_hash": _ERASED + unpacked(tx, _s.c.id)}
+        values = {**texts.erased_values(_s), "content_hash": _ERASED + unpack(tx, _s.c.id)}
         tx.execute(update(_s).where(erased).values(values))
     else:
         tx.execute(delete(_s).where(erased))
@@ -230,7 +230,7 @@ def erase_payloads(
     ]
     for row, body in resting:
         if row.base_id in places:
-            detach(tx, scopes.named(tx, row.scope_id), row.id, body, at=at)
+            detach(tx, scopes.get_by_id(tx, row.scope_id), row.id, body, at=at)
     erased: dict[str, dict[str, list[int]]] = {}
     for entry_id, (step_id, scope_id) in places.items():
         same = _e.c.id == entry_id
@@ -275,7 +275,7 @@ def erase_recorded_texts(
             recordings.clear_run_texts(tx, run_id)
     recordings.clear_step_texts(tx, cleared)
     here = (_j.c.stream == run_stream(run_id)) & _j.c.position.in_(positions)
-    tx.execute(update(_j).where(here).values(texts.emptied(_j)))
+    tx.execute(update(_j).where(here).values(texts.erased_values(_j)))
     return committed
 
 
@@ -284,7 +284,7 @@ def erase_texts_beside(tx: Connection, stream: str) -> None:
     reasons of erasures.
     """
     others = (_j.c.stream == stream) & _j.c.event.not_in((*WITH_ROW_TEXTS, "payload.erase"))
-    tx.execute(update(_j).where(others).values(texts.emptied(_j)))
+    tx.execute(update(_j).where(others).values(texts.erased_values(_j)))
 
 
 def has_recorded_texts(
@@ -354,7 +354,7 @@ def erase_journal_texts(
     return the number of entries. The chain goes on to verify. `streams` None is every one.
     """
     condition = _with_texts(tx, needles, subject_ids, streams)
-    return int(tx.execute(update(_j).where(condition).values(texts.emptied(_j))).rowcount)
+    return int(tx.execute(update(_j).where(condition).values(texts.erased_values(_j))).rowcount)
 
 
 def count_journal_texts(

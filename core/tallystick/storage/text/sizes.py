@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select, text
 from sqlalchemy.exc import OperationalError
 
 from tallystick.storage.engine import tables
-from tallystick.storage.engine.dialects import is_postgres, unpacked
+from tallystick.storage.engine.dialects import is_postgres, unpack
 from tallystick.storage.index.segment_files import FOLDER
 
 _PAGES = text("SELECT name, sum(pgsize) AS bytes FROM dbstat GROUP BY name")
@@ -41,7 +41,7 @@ def bytes_by_table(connection: Connection) -> dict[str, int] | None:
 def bytes_of_text(connection: Connection) -> int:
     """Return the bytes of what arrived to be remembered, each text of a scope once."""
     parts, sources = tables.parts, tables.sources
-    body = unpacked(connection, parts.c.body)
+    body = unpack(connection, parts.c.body)
     size = func.octet_length if is_postgres(connection) else func.length
     is_source = (
         select(sources.c.id)

@@ -81,7 +81,7 @@ def rows_of(connection: Connection, user: User) -> UserRows:
             if scope.organization == user.organization and number not in ids
         )
     )
-    begun, entries = _acted(connection, user, ids)
+    begun, entries = _list_user_entries(connection, user, ids)
     return UserRows(
         scope_ids=ids,
         around=around,
@@ -137,7 +137,7 @@ def _count(connection: Connection, table: Any, condition: ColumnElement[bool]) -
     return int(connection.execute(query).scalar_one())
 
 
-def _acted(
+def _list_user_entries(
     connection: Connection, user: User, scope_ids: Sequence[int]
 ) -> tuple[set[str], tuple[int, ...]]:
     """Return the journals that the user began, and the entries with texts that the user wrote."""
@@ -178,7 +178,7 @@ def _by_identity(
 ) -> tuple[str, ...]:
     """Return the rows of other scopes that have text and that the user caused."""
     table = column.table
-    has_text = table.c[next(iter(texts.emptied(table)))].is_not(None)
+    has_text = table.c[next(iter(texts.erased_values(table)))].is_not(None)
     query = select(table.c.id, column).where(table.c.scope_id.not_in(scope_ids), has_text)
     return tuple(sorted(row[0] for row in connection.execute(query) if user.is_in(row[1])))
 
@@ -210,7 +210,7 @@ def remove(tx: Connection, rows: UserRows, user: User) -> None:
     """
     for start in range(0, len(rows.entries), _PAGE):
         page = _t.journal.c.sequence.in_(rows.entries[start : start + _PAGE])
-        tx.execute(update(_t.journal).where(page).values(texts.emptied(_t.journal)))
+        tx.execute(update(_t.journal).where(page).values(texts.erased_values(_t.journal)))
     tx.execute(delete(_t.access_tokens).where(_t.access_tokens.c.id.in_(rows.tokens)))
     for table, condition in list(_others(tx, user, rows.scope_ids, rows.around)):
         if table.name == "communities":
@@ -220,7 +220,7 @@ def remove(tx: Connection, rows: UserRows, user: User) -> None:
         tx.execute(delete(table).where(condition))
     loose = ~exists().where(_t.memory_sources.c.source_id == _t.sources.c.id)
     tx.execute(delete(_t.sources).where(_t.sources.c.scope_id.in_(rows.scope_ids), loose))
-    for scope_id, key in parts.unnamed(tx):
+    for scope_id, key in parts.list_orphans(tx):
         if scope_id in rows.scope_ids:
             parts.drop(tx, scope_id, key)
 

@@ -72,7 +72,7 @@ class Watch:
 def watched(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     """Watch the rows of every unit that declares something."""
     watch = Watch()
-    declare, begin = writes.declared, write_transaction
+    declare, begin = writes.declare_writes, write_transaction
 
     def declared(tx: Any, what: Writes) -> None:
         watch.declared = what

@@ -36,8 +36,8 @@ def test_every_statement_can_be_translated_for_both_databases() -> None:
 
     assert len(found) > 80
     for each in found:
-        assert each.translated("sqlite").text
-        assert each.translated("postgresql").text
+        assert each.translate("sqlite").text
+        assert each.translate("postgresql").text
 
 
 def _run(open_tally: OpenTally, unit: Any) -> Any:

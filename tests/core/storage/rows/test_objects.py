@@ -196,7 +196,7 @@ def test_an_object_that_could_not_be_deleted_is_deleted_later(
         ada, root = tally.bind(ADA), tally.bind(ROOT)
         run_id = _recorded(tally)
         tally.drain()
-        blobs = services_of(tally).store.database.attached.required()
+        blobs = services_of(tally).store.database.attached.require_blobs()
 
         def away(*_: Any) -> None:
             raise StorageError("away")
@@ -247,7 +247,7 @@ def test_a_lost_object_is_a_clear_error_and_the_doctor_finds_it(place: Place, ha
         other = ada.remember(LARGE + "another", kind="fact")
         tally.drain()
         with services_of(tally).store.database.read() as connection:
-            [first, _] = objects.referenced(connection)
+            [first, _] = objects.list_references(connection)
         if harm == "missing":
             place.blobs.delete(first.name)
         else:
@@ -268,7 +268,7 @@ def test_a_store_that_is_away_costs_a_writer_nothing(
 ) -> None:
     with place.open() as tally:
         database = services_of(tally).store.database
-        blobs = database.attached.required()
+        blobs = database.attached.require_blobs()
 
         def away(*_: Any) -> None:
             raise StorageError("away")
@@ -291,7 +291,7 @@ def test_nothing_is_put_inside_a_write_transaction(
 
     calls = []
     with place.open() as tally:
-        blobs = services_of(tally).store.database.attached.required()
+        blobs = services_of(tally).store.database.attached.require_blobs()
         put = type(blobs).put
 
         def watched(self: Any, name: str, body: bytes) -> None:
@@ -326,7 +326,7 @@ def test_a_text_that_looks_like_a_reference_is_a_text(place: Place) -> None:
         from tallystick.storage.rows import parts, scopes
 
         with database.read() as connection:
-            [reference] = objects.referenced(connection)
+            [reference] = objects.list_references(connection)
         forged = b"\x00tallystick\x00>" + f"{reference.name} {reference.sha256} 1".encode()
 
         def unit(tx: Any) -> tuple[int, str]:
@@ -361,7 +361,7 @@ def test_a_backup_and_an_export_have_the_bodies_and_the_new_tally_its_own(
             assert ada.source(large.source_id).text == LARGE
             assert ada.recordings.verify(run_id).ok
             with services_of(tally).store.database.read() as connection:
-                assert list(objects.referenced(connection)) == []
+                assert list(objects.list_references(connection)) == []
     assert set(place.names()) == before
 
 
