@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import NamedTuple
 
-from tallystick.ranking.languages import folded
+from tallystick.ranking.languages import fold_accents
 
 _SHORT = 4
 """Letters of a name below which a slip of the pen makes another name."""
@@ -78,7 +78,7 @@ def _are_one(rivals: Sequence[Alias], threshold: int) -> bool:
 
 def _plain(name: str) -> str:
     spaced = name.replace("-", " ").replace(".", " ").replace("’", "").replace("'", "")
-    return " ".join(folded(word) for word in spaced.split())
+    return " ".join(fold_accents(word) for word in spaced.split())
 
 
 def _digits(name: str) -> str:

@@ -66,7 +66,7 @@ def _corpus(said: Floats) -> Corpus:
         )
         for doc, vector in enumerate(said)
     ]
-    return Corpus.empty().updated(entries, dimension=_DIMENSION)
+    return Corpus.empty().update(entries, dimension=_DIMENSION)
 
 
 def _by_chroma(index: ChromaIndex, state: IndexState, said: Floats, query: Floats) -> list[int]:

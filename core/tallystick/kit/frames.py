@@ -8,7 +8,7 @@ from functools import cache
 from tallystick.errors import InvalidInput
 from tallystick.kit.elsewhere import TallyElsewhere
 from tallystick.memory import read
-from tallystick.memory.passages import hit_for_model, passage_text, unfolded
+from tallystick.memory.passages import hit_for_model, passage_text, unfold
 from tallystick.policy.redaction import Redactor
 from tallystick.records import Hit
 from tallystick.records.framing import CLOSE, OPEN, Quote, frame_code, framed, may_be_recalled
@@ -22,7 +22,7 @@ def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
     the part that answers, and what says nearly the same once; empty for none.
     """
     quotes: list[Quote] = []
-    for hit, _ in unfolded(hits_for_model(bound, hits)):
+    for hit, _ in unfold(hits_for_model(bound, hits)):
         text, place = passage_text(hit)
         part = f"(part {place}) " if place is not None else ""
         quotes.append(Quote(text, hit.memory.speaker, part))

@@ -22,8 +22,8 @@ from tallystick.ranking import (
     Pool,
     Question,
     cosines,
-    dated,
     proposals,
+    rows_within,
     slices_of,
 )
 from tallystick.ranking.segment import NEVER
@@ -155,7 +155,7 @@ def pool_of(
     rows = np.union1d(by_text, by_vector)
     if question.dates:
         worth = text if near is None else near + text / max(float(text.max(initial=0.0)), 1.0)
-        by_days = dated(corpus, question.dates, allowed, worth, _OF_DAYS * spare)
+        by_days = rows_within(corpus, question.dates, allowed, worth, _OF_DAYS * spare)
         if len(by_days) > _OF_DAYS and vector is not None:
             own = worth[by_days] + exact(by_days)
             if near is not None:

@@ -103,22 +103,22 @@ def modify(
     def attempt() -> Change:
         vector, expected = None, if_version
         before = _read(context, actor, memory_id, "correct")
-        changed = _changed(before.memory, changes)
-        admitted = _admitted(context, changed, changes)
+        changed = _apply_changes(before.memory, changes)
+        admitted = _admit_changes(context, changed, changes)
         fields = {**changes, **admitted.fields}
         if not _EMBEDDED.isdisjoint(fields):
             # An embedder may be slow or far away, and a transaction holds the one writer: the
             # vector is made before. `expected` is the version that it was made of: where another
             # change came in between, the transaction raises VersionConflict and `modify` starts
             # anew. Otherwise a memory would be found by the vector of a text that it never had.
-            changed = _changed(before.memory, fields)
+            changed = _apply_changes(before.memory, fields)
             if "content" in changes:
                 context.require_content(changed.content)
             vector = context.vector_for(changed)
             expected = before.memory.version if if_version is None else if_version
 
         def arguments(current: memories.Stored) -> JsonObject:
-            memory = _changed(current.memory, fields)
+            memory = _apply_changes(current.memory, fields)
             return {
                 "changes": memory.model_dump(mode="json", include=set(changes)),
                 "reason": reason,
@@ -127,7 +127,7 @@ def modify(
             }
 
         def apply(tx: Connection, current: memories.Stored, now: int) -> Change:
-            memory = _changed(current.memory, fields)
+            memory = _apply_changes(current.memory, fields)
             if expected is not None:
                 require_version(current.memory, expected)
             _require_active(current.memory)
@@ -139,7 +139,7 @@ def modify(
                 memory_versions.body_of(memory) == memory_versions.body_of(current.memory)
                 and lock_until is None
             ):
-                return _unchanged(memory, "UPDATE")
+                return _no_change(memory, "UPDATE")
             change = apply_modify(write, permitted, memory, vector, sorted(changes), reason)
             return change.model_copy(update={"warnings": admitted.warnings})
 
@@ -179,7 +179,7 @@ def forget(
             require_version(memory, if_version)
         if memory.state == "deleted":
             until = _until(context, current.forgotten_at)
-            return Forgotten(**dict(_unchanged(memory, "FORGET")), recoverable_until=until)
+            return Forgotten(**dict(_no_change(memory, "FORGET")), recoverable_until=until)
         write = MemoryWrite(tx, context, actor, now, correlation_id)
         return forget_one(write, write.permit(current, "delete"), reason)
 
@@ -218,7 +218,7 @@ def _commit(
     )
 
 
-def _unchanged(memory: Memory, event: Literal["UPDATE", "FORGET", "RECOVER"]) -> Change:
+def _no_change(memory: Memory, event: Literal["UPDATE", "FORGET", "RECOVER"]) -> Change:
     return Change(
         id=memory.id,
         event=event,
@@ -278,11 +278,11 @@ def recover(
         if if_version is not None:
             require_version(memory, if_version)
         if memory.state == "active":
-            return _unchanged(memory, "RECOVER")
+            return _no_change(memory, "RECOVER")
         write = MemoryWrite(tx, context, actor, now, correlation_id)
         again, audit_id = write.rewrite(
             write.permit(current, "delete"),
-            recovered(tx, context, current, now),
+            recover_memory(tx, context, current, now),
             "memory.recover",
             reason=reason,
             vector=vector if memory.content == before.memory.content else None,
@@ -449,7 +449,7 @@ _EMBEDDED = frozenset({"content", "attributes"})
 """The fields that a vector is made of."""
 
 
-def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
+def _apply_changes(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     """Return the memory with `changes`. Raises InvalidRecord and InvalidInput."""
     changed = memory.replace(**dict(changes))
     require_tags(changed.tags)
@@ -481,7 +481,7 @@ def _changed(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     return changed
 
 
-def _admitted(context: MemoryContext, changed: Memory, changes: Mapping[str, Any]) -> Admitted:
+def _admit_changes(context: MemoryContext, changed: Memory, changes: Mapping[str, Any]) -> Admitted:
     """Return the changes of a memory as they may be stored; an item of a store stays as it is."""
     if changed.kind == STORE_ITEM:
         return Admitted({})
@@ -515,7 +515,9 @@ def require_version(memory: Memory, expected: int) -> None:
         raise VersionConflict(memory.id, expected=expected, actual=memory.version)
 
 
-def recovered(tx: Connection, context: MemoryContext, current: memories.Stored, now: int) -> Memory:
+def recover_memory(
+    tx: Connection, context: MemoryContext, current: memories.Stored, now: int
+) -> Memory:
     """Return a forgotten memory as it was before. Raises StateConflict where it cannot come
     back.
     """

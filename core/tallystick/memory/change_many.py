@@ -44,7 +44,7 @@ def modify_many(
             change = modify(memory_id, reason=reason, **arguments)
             results.append(Changed(id=memory_id, change=change))
         except (InvalidInput, NotFound, Denied, Conflict) as error:
-            results.append(_refused(memory_id, error))
+            results.append(_refusal(memory_id, error))
     if idempotency_key is not None:
         answer = {"changed": [result.dump() for result in results]}
         database.write(
@@ -55,7 +55,7 @@ def modify_many(
     return results
 
 
-def _refused(memory_id: str, error: Exception) -> Changed:
+def _refusal(memory_id: str, error: Exception) -> Changed:
     conflict = error if isinstance(error, VersionConflict) else None
     return Changed(
         id=memory_id,

@@ -17,7 +17,7 @@ from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.change import (
     SHARED,
     follow,
-    recovered,
+    recover_memory,
     require_reason,
 )
 from tallystick.memory.conclusions import ORIGIN_GONE, conclusions_of, settle_by_origins
@@ -388,7 +388,7 @@ def _after(
 ) -> Memory:
     memory = current.memory
     if request.correction == "restore":
-        return _restored(connection, context, current, now)
+        return _restore(connection, context, current, now)
     update: dict[str, Any] = {
         "corrected": request.correction,
         "state": _BECOMES.get(request.correction, memory.state),
@@ -431,7 +431,7 @@ def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
         return {"tags": (), "redacted": redacted}
     if head == "attributes" and rest:
         return {
-            "attributes": _replaced(memory.attributes, rest, replacement, field),
+            "attributes": _replace_at(memory.attributes, rest, replacement, field),
             "redacted": redacted,
         }
     raise InvalidInput(
@@ -441,7 +441,7 @@ def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
     )
 
 
-def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any:
+def _replace_at(value: Json, path: list[str], replacement: str, field: str) -> Any:
     """Return a copy with the value at `path` replaced. The error names the path alone, no value
     beside it.
     """
@@ -453,26 +453,28 @@ def _replaced(value: Json, path: list[str], replacement: str, field: str) -> Any
             if name in value:
                 return {
                     **value,
-                    name: _replaced(value[name], rest, replacement, field) if rest else replacement,
+                    name: _replace_at(value[name], rest, replacement, field)
+                    if rest
+                    else replacement,
                 }
     if isinstance(value, list) and head.isdigit() and int(head) < len(value):
         place = int(head)
-        changed = _replaced(value[place], rest, replacement, field) if rest else replacement
+        changed = _replace_at(value[place], rest, replacement, field) if rest else replacement
         return [*value[:place], changed, *value[place + 1 :]]
     raise InvalidInput(f"There is nothing at `field` {field!r}.")
 
 
-def _restored(
+def _restore(
     connection: Connection, context: MemoryContext, current: memories.Stored, now: int
 ) -> Memory:
     memory = current.memory
     under = memory.corrected
     if memory.state == "deleted":
-        return recovered(connection, context, current, now)
+        return recover_memory(connection, context, current, now)
     if under is None:
         raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
     if under == ORIGIN_GONE:
-        return _accepted(current)
+        return _accept_conclusion(current)
     before = memory_versions.earlier_body(
         connection,
         current.doc,
@@ -511,7 +513,7 @@ def _restored(
     return settle_by_origins(connection, current, after)
 
 
-def _accepted(current: memories.Stored) -> Memory:
+def _accept_conclusion(current: memories.Stored) -> Memory:
     """Return a conclusion that is shown again although what it was concluded from is gone."""
     memory = current.memory
     if memory.state != "hidden":

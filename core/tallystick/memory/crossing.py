@@ -76,7 +76,7 @@ def cross(
     with context.gate.journaling(actor):
         with context.store.database.read() as connection:
             plan = _plan(connection, context, actor, memory_id, into, operation, if_version)
-        plan = _admitted(context, plan)
+        plan = _admit_copy(context, plan)
         if mode == "preview":
             token, expires_at = confirmation.token(_preview(request, plan.crossing), now=now)
             return plan.crossing.model_copy(
@@ -161,7 +161,7 @@ def _plan(
     return _Plan(origin, crossing, memory)
 
 
-def _admitted(context: MemoryContext, plan: _Plan) -> _Plan:
+def _admit_copy(context: MemoryContext, plan: _Plan) -> _Plan:
     """Return a crossing whose copy has no secrets, as `secrets_in_memory` says: a copy is a new way
     into memory, whatever the setting was when the origin came. Raises InvalidInput.
     """

@@ -87,7 +87,7 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
             history=tuple(entries(connection, context, actor, stored, events))
             if decision.allowed
             else (),
-            promoted=_promoted(connection, context, actor, stored),
+            promoted=_list_copies(connection, context, actor, stored),
             audit_ids=tuple(event.audit_id for event in reversed(events[-_AUDITS:])),
             freshness=_freshness(connection, context, actor, stored, now),
             actions=_actions(connection, context, actor, stored, now),
@@ -125,7 +125,7 @@ def _may_read(
     return lambda scope: context.gate.decide(connection, actor, "read", scope).allowed
 
 
-def _promoted(
+def _list_copies(
     connection: Connection, context: MemoryContext, actor: Actor, stored: memories.Stored
 ) -> tuple[str, ...]:
     copies = [

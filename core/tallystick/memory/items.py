@@ -263,7 +263,7 @@ def find_items(
         rows = _living(connection, scope_ids[0], prefix, now, keep, wanted) if scope_ids else []
     scores: dict[int, float] = {}
     if text:
-        rows, scores = _ranked(context, actor, scope, text, rows, offset + limit)
+        rows, scores = _rank_rows(context, actor, scope, text, rows, offset + limit)
     rows = rows[offset : offset + limit]
     with context.store.database.read() as connection:
         stored = memories.get_docs(connection, [row.doc for row in rows])
@@ -304,7 +304,7 @@ def _living(
     return found
 
 
-def _ranked(
+def _rank_rows(
     context: MemoryContext,
     actor: Actor,
     scope: Scope,

@@ -94,7 +94,7 @@ def context_pack(
         share -= filling.add(item, share)
     for item in items:
         filling.add(item, filling.remaining)
-    return filling.packed([*working, *items], home)
+    return filling.pack([*working, *items], home)
 
 
 def wake(
@@ -156,7 +156,7 @@ def wake(
     # The rest that one reason leaves, the next ones may use.
     for item in items:
         filling.add(item, filling.remaining)
-    return filling.packed(items, home)
+    return filling.pack(items, home)
 
 
 def _wakes(memory: Memory, why: str, now: int) -> bool:
@@ -262,7 +262,7 @@ class _Filling:
                 return True
         return False
 
-    def packed(self, items: Sequence[PackItem], home: Scope) -> ContextPack:
+    def pack(self, items: Sequence[PackItem], home: Scope) -> ContextPack:
         """Return the pack, in the order of `items`, framed under the key of `home`."""
         key = self._context.frame_keys.signing(home) if self._chosen else None
         chosen = [self._chosen[item.id] for item in items if item.id in self._chosen]

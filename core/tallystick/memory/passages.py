@@ -110,7 +110,7 @@ def says_the_same(one: Content, other: Content) -> bool:
     return shared >= _ALIKE * len(one.words | other.words)
 
 
-def unfolded(hits: Iterable[Hit]) -> list[tuple[Hit, list[str]]]:
+def unfold(hits: Iterable[Hit]) -> list[tuple[Hit, list[str]]]:
     """Return the hits that are shown, in their order, each with the ids of those that say nearly
     the same as what is shown of it.
     """

@@ -97,13 +97,13 @@ def page_of(
         but_docs=[row.doc for id in scope_ids for row in items.beneath(connection, id, namespace)]
         if namespace
         else [],
-        only_docs=_filtered(connection, scope_ids, request),
+        only_docs=_filter_docs(connection, scope_ids, request),
         since=request.since,
         until=request.until,
     )
 
 
-def _filtered(
+def _filter_docs(
     connection: Connection, scope_ids: Sequence[int], request: RecallRequest
 ) -> set[int] | None:
     """Return the memories with all of the tags, labels and the source; None where none is asked

@@ -605,7 +605,7 @@ def _hit(
     piece = ranking.best_slices.get(candidate.stored.doc)
     return Hit.model_construct(
         memory=memory,
-        score=_calibrated(ranked.score, best, ranking.confidence),
+        score=_calibrate_score(ranked.score, best, ranking.confidence),
         signals=ranked.signals,
         sources=tuple(reference for _, reference in refs),
         source_ids=tuple(source_id for source_id, _ in refs),
@@ -620,7 +620,7 @@ def _hit(
     )
 
 
-def _calibrated(score: float, best: float, confidence: float) -> float:
+def _calibrate_score(score: float, best: float, confidence: float) -> float:
     """Return a score that compares across questions: of the best hit the confidence that it
     answers, of the others their part of it.
     """

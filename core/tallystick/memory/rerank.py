@@ -58,11 +58,11 @@ def rerank(
     try:
         answer = answers.get(timeout=deadline_ms / 1_000)
     except queue.Empty:
-        return Reranked(list(hits), _unused(f"no answer within {deadline_ms} ms"))
+        return Reranked(list(hits), _report_unused(f"no answer within {deadline_ms} ms"))
     if isinstance(answer, Exception):
-        return Reranked(list(hits), _unused(type(answer).__name__))
+        return Reranked(list(hits), _report_unused(type(answer).__name__))
     if len(answer) != len(first):
-        return Reranked(list(hits), _unused(f"{len(answer)} scores for {len(first)} texts"))
+        return Reranked(list(hits), _report_unused(f"{len(answer)} scores for {len(first)} texts"))
     scored = [
         hit.model_copy(update={"signals": {**hit.signals, "rerank": score}})
         for hit, score in zip(first, answer, strict=True)
@@ -77,6 +77,6 @@ def rerank(
     )
 
 
-def _unused(why: str) -> str:
+def _report_unused(why: str) -> str:
     get_logger("memory").warning("rerank.unused", reason=why)
     return f"the reranker was not used ({why})"

@@ -79,7 +79,7 @@ def inspect_source(
         access_reason=_WHY.get(lifecycle, decision.reason) if decision.allowed else decision.reason,
         decision=decision,
         readers=readers_of(connection, row.scope),
-        affected=_affected(connection, context, actor, inspectable, elsewhere=elsewhere),
+        affected=_collect_affected(connection, context, actor, inspectable, elsewhere=elsewhere),
         freshness=Freshness(current=lifecycle == "active", known_at=record.occurred_at),
         source_type=record.source_type,
         occurred_at=record.occurred_at,
@@ -125,7 +125,7 @@ def _lifecycle(stored: SourceState, drawn: Sequence[memories.Stored]) -> SourceS
     return "hidden" if "hidden" in states else "deleted"
 
 
-def _affected(
+def _collect_affected(
     connection: Connection,
     context: MemoryContext,
     actor: Actor,

@@ -16,7 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
 from tallystick.memory.fields import STORE_ITEM
-from tallystick.memory.passages import as_ranges, passage_text, unfolded
+from tallystick.memory.passages import as_ranges, passage_text, unfold
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
 from tallystick.policy.redaction import Redactor
@@ -222,7 +222,7 @@ def found_fields(hits: Iterable[Hit]) -> Answer:
     """Return hits as an answer has them: each memory with its number and its id, what says nearly
     the same once (`also` has the ids of the others), and who may see which, and why, by number.
     """
-    shown = unfolded(hits)
+    shown = unfold(hits)
     visible: dict[str, list[int]] = {}
     for number, (hit, _) in enumerate(shown, start=1):
         visible.setdefault(f"{hit.visible_to} ({hit.access_reason})", []).append(number)

@@ -14,7 +14,7 @@ from tallystick.ranking.fences import (
     code_spans,
     prose_parts,
 )
-from tallystick.ranking.order import Ranked, dated, proposals, rank
+from tallystick.ranking.order import Ranked, proposals, rank, rows_within
 from tallystick.ranking.passages import BestSlice, best_slices, passage_of
 from tallystick.ranking.question import QUERY_READ, Question, ask
 from tallystick.ranking.relevance import Text, WorkingSets, quantise
@@ -58,7 +58,7 @@ __all__ = [
     "confidence",
     "cosines",
     "date_fit",
-    "dated",
+    "rows_within",
     "excerpt",
     "from_float16_bytes",
     "indexed_words",

@@ -23,7 +23,7 @@ from tallystick.ranking.segment import (
     Segment,
     merge,
     segment_of,
-    sketched,
+    sketch_segment,
 )
 from tallystick.ranking.vocabulary import Vocabulary
 from tallystick.ranking.words import analyze
@@ -44,7 +44,7 @@ _K1, _B = 1.0, 0.5
 """BM25: how soon repeating a word stops counting, and how much length counts."""
 
 
-def saturated(often: NDArray[Any], relative: NDArray[Any] | float) -> Floats:
+def saturate(often: NDArray[Any], relative: NDArray[Any] | float) -> Floats:
     """Return what a word counts for in BM25, before its rarity, where it occurs so often in a text
     of so many times the average length.
     """
@@ -76,18 +76,18 @@ class Corpus:
         """A corpus of nothing."""
         return cls(Vocabulary())
 
-    def updated(self, entries: Sequence[Entry], *, dimension: int = 0) -> Corpus:
+    def update(self, entries: Sequence[Entry], *, dimension: int = 0) -> Corpus:
         """Return this corpus with `entries` added, replaced by `doc`, or removed if they are gone.
 
         `dimension` is the length of one vector. One thread at a time may update the snapshots of
         one scope; any number may read them. Raises DimensionMismatch for vectors of another size.
         """
-        return self.updated_by_pages([entries], dimension=dimension)
+        return self.update_by_pages([entries], dimension=dimension)
 
-    def updated_by_pages(
+    def update_by_pages(
         self, pages: Iterable[Sequence[Entry]], *, dimension: int = 0, sketches: bool = False
     ) -> Corpus:
-        """Same as `updated`, of entries that need not be in memory all at once; with `sketches`
+        """Same as `update`, of entries that need not be in memory all at once; with `sketches`
         the signs of their vectors are kept instead of these.
 
         No memory is in two of the pages.
@@ -100,7 +100,7 @@ class Corpus:
             living = [entry for entry in page if entry.words is not None]
             if living:
                 made = segment_of(self.vocabulary, living, dimension)
-                added.append(sketched(made) if sketches else made)
+                added.append(sketch_segment(made) if sketches else made)
             names |= {
                 entry.doc: tuple(json.loads(entry.names))
                 for entry in page
@@ -164,7 +164,7 @@ class Corpus:
             import numpy as np
 
             parts = [segment.columns[name] for segment in self.segments]
-            values = _joined(parts) if parts else np.zeros(0, dtype=np.int64)
+            values = _join(parts) if parts else np.zeros(0, dtype=np.int64)
             self._columns[name] = values
         return values
 
@@ -178,7 +178,7 @@ class Corpus:
         import numpy as np
 
         parts = [segment.alive for segment in self.segments]
-        return _joined(parts) if parts else np.zeros(0, dtype=bool)
+        return _join(parts) if parts else np.zeros(0, dtype=bool)
 
     @cached_property
     def starts(self) -> list[int]:
@@ -259,7 +259,7 @@ class Corpus:
                     quiet = segment.columns["speaker"][segment.owner[where]] < 0
                     where, often = where[quiet], often[quiet]
                 relative = segment.length[where] / np.float64(average) if average > 0 else 1.0
-                sums[where] += weight * saturated(often, relative)
+                sums[where] += weight * saturate(often, relative)
             if len(sums):
                 best = sums
                 if len(sums) > len(segment):
@@ -367,8 +367,8 @@ class Corpus:
         """
         import numpy as np
 
-        order, keys = self._ordered(self.segments[:1], 0)
-        more, their_keys = self._ordered(self.segments[1:], 1)
+        order, keys = self._order_turns(self.segments[:1], 0)
+        more, their_keys = self._order_turns(self.segments[1:], 1)
         if keys is None or their_keys is None:
             rows = np.concatenate([order, more])
             conversation, position = (
@@ -382,7 +382,7 @@ class Corpus:
         places[order] = np.arange(len(order))
         return order, places
 
-    def _ordered(self, segments: Sequence[Segment], at: int) -> tuple[Ints, Ints | None]:
+    def _order_turns(self, segments: Sequence[Segment], at: int) -> tuple[Ints, Ints | None]:
         """Return the live turns of some segments, the first of which is the `at`th, in order, with
         their keys; without keys where there are none.
         """
@@ -418,7 +418,7 @@ class Corpus:
         import numpy as np
 
         parts = [segment.spoken for segment in self.segments]
-        return _joined(parts) if parts else np.zeros(0, dtype=np.float64)
+        return _join(parts) if parts else np.zeros(0, dtype=np.float64)
 
     def beside(self, rows: Ints, step: int) -> Ints:
         """Return, for each of `rows`, the turn `step` places further on in its conversation; -1 if
@@ -531,7 +531,7 @@ def _cosines(segment: Segment, query: Vectors) -> Any:
     return cosines[differing]
 
 
-def _joined(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return arrays one after the other; one alone is not copied."""
     import numpy as np
 

@@ -212,7 +212,7 @@ def _either(words: Any) -> str:
 def _read(phrase: str, language: str, today: date) -> Span | None:
     """Return the span of a phrase; None if it is no date after all, such as 31 June."""
     if re.fullmatch(_YEAR, phrase):
-        return _between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
+        return _span_between(date(int(phrase), 1, 1), date(int(phrase) + 1, 1, 1))
     noon = datetime(today.year, today.month, today.day, 12)
     settings = {"RELATIVE_BASE": noon, "PREFER_DATES_FROM": "past", "TIMEZONE": "UTC"}
     read = _date_data(phrase, language, settings)
@@ -236,15 +236,15 @@ def _date_data(phrase: str, language: str, settings: dict[str, Any]) -> Any:
 def _period(day: date, period: str) -> Span:
     """Return the day, week, month or year around `day`."""
     if period == "year":
-        return _between(date(day.year, 1, 1), date(day.year + 1, 1, 1))
+        return _span_between(date(day.year, 1, 1), date(day.year + 1, 1, 1))
     if period == "month":
         first = day.replace(day=1)
-        return _between(first, first + timedelta(days=monthrange(day.year, day.month)[1]))
+        return _span_between(first, first + timedelta(days=monthrange(day.year, day.month)[1]))
     if period == "week":
         monday = day - timedelta(days=day.weekday())
-        return _between(monday, monday + timedelta(days=7))
-    return _between(day, day + timedelta(days=1))
+        return _span_between(monday, monday + timedelta(days=7))
+    return _span_between(day, day + timedelta(days=1))
 
 
-def _between(start: date, end: date) -> Span:
+def _span_between(start: date, end: date) -> Span:
     return Span((start - _EPOCH).days * DAY, (end - _EPOCH).days * DAY)

@@ -64,7 +64,9 @@ def listed_words(language: str) -> frozenset[str]:
         for word in stopwords(language)
         if (form := unicodedata.normalize("NFKC", word.casefold()))
     }
-    return frozenset(word for each in plain for word in (each, folded(each)) if word.isalpha())
+    return frozenset(
+        word for each in plain for word in (each, fold_accents(each)) if word.isalpha()
+    )
 
 
 @cache
@@ -179,7 +181,7 @@ def is_latin(word: str) -> bool:
     return word[0] < "\u0250"
 
 
-def folded(word: str) -> str:
+def fold_accents(word: str) -> str:
     """Return a word without the accents of Latin letters, which people often leave out."""
     if word.isascii() or script_of(word) is not None:
         return word
@@ -189,7 +191,7 @@ def folded(word: str) -> str:
     )
 
 
-def stemmed(word: str) -> str:
+def stem_word(word: str) -> str:
     """The term of a word, whatever its language: by its script, and of Latin letters as English
     without accents.
     """
@@ -198,13 +200,13 @@ def stemmed(word: str) -> str:
     language = script_of(word)
     if language is not None:
         return _stem(word.replace("ё", "е"), language) if word.isalpha() else word
-    plain = folded(word)
+    plain = fold_accents(word)
     return _stem(plain, ENGLISH) if plain.isascii() and plain.isalpha() else plain or word
 
 
 def roots(words: Sequence[str], language: str) -> list[str]:
     """The root of each word in a language, without accents."""
-    return [folded(_stem(word, language)) for word in words]
+    return [fold_accents(_stem(word, language)) for word in words]
 
 
 def _stem(word: str, language: str) -> str:

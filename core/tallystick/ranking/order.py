@@ -102,7 +102,9 @@ def unread_share(question: Question, vectors: WordVectors | None) -> float:
     return float(rarity[~known.any(axis=1)].sum() / rarity.sum())
 
 
-def dated(corpus: Corpus, named: Sequence[Span], allowed: Flags, worth: Floats, depth: int) -> Ints:
+def rows_within(
+    corpus: Corpus, named: Sequence[Span], allowed: Flags, worth: Floats, depth: int
+) -> Ints:
     """Return the rows, at most `depth`, that were said within the spans; of more those of most
     worth, equal ones by row.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from tallystick.ranking.corpus import Corpus, saturated
+from tallystick.ranking.corpus import Corpus, saturate
 from tallystick.ranking.question import Question
 from tallystick.ranking.vectors import slices
 
@@ -74,7 +74,7 @@ def _text_scores(corpus: Corpus, segment: Segment, chosen: Ints, question: Quest
         where, often = postings
         places = np.minimum(np.searchsorted(where, chosen), len(where) - 1)
         times = np.where(where[places] == chosen, often[places], 0.0)
-        scores += weight * saturated(times, relative)
+        scores += weight * saturate(times, relative)
     return scores
 
 

@@ -164,7 +164,7 @@ def _forms(
         for language in languages or corpus.languages:
             if language == ENGLISH:
                 continue
-            for word, terms in corpus.vocabulary.related(latin, language).items():
+            for word, terms in corpus.vocabulary.related_terms(latin, language).items():
                 forms[word] = forms.get(word, frozenset()) | terms - {words[word]}
     return {word: terms for word, terms in forms.items() if terms}
 

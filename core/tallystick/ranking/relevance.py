@@ -183,7 +183,7 @@ class WorkingSets:
             nearest.last += 1
             nearest.docs[text] = nearest.last
             entries.append(self._entry(nearest.last, text, speakers))
-        nearest.corpus = nearest.corpus.updated(entries, dimension=self._dimension())
+        nearest.corpus = nearest.corpus.update(entries, dimension=self._dimension())
         self._sets.append(nearest)
         del self._sets[: -self._most]
         return nearest.corpus, {doc: text.id for text, doc in nearest.docs.items()}

@@ -328,7 +328,7 @@ def _vectors(entries: Sequence[Entry], dimension: int) -> tuple[Vectors, NDArray
     return flat, np.repeat(np.array([row for row, _ in having], dtype=np.int32), counts)
 
 
-def sketched(segment: Segment) -> Segment:
+def sketch_segment(segment: Segment) -> Segment:
     """Return the same rows with the signs of their vectors instead of these."""
     import numpy as np
 

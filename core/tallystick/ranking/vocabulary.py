@@ -177,7 +177,7 @@ class Vocabulary:
             np.einsum("ij,kj->ki", taken, meant, out=cosines[:, start : start + _PART])
         return cosines
 
-    def related(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
+    def related_terms(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
         """Return, for each of some words, the terms of all words here that share its root in a
         language.
         """

@@ -23,7 +23,7 @@ from tallystick.ranking.languages import (
     function_words,
     languages_of,
     listed_words,
-    stemmed,
+    stem_word,
     without_function_words,
 )
 
@@ -111,7 +111,7 @@ def surfaces_of(text: str) -> list[str]:
 
 def stems(surfaces: Sequence[str]) -> list[str]:
     """The term of each word of `indexed_words`, in their order."""
-    return [stemmed(surface) for surface in surfaces]
+    return [stem_word(surface) for surface in surfaces]
 
 
 def is_function_word(surface: str) -> bool:
@@ -151,7 +151,7 @@ def _surface(compound: str) -> str:
 
 def _pairs(run: str) -> Iterator[tuple[str, str]]:
     for start in range(max(1, len(run) - 1)):
-        pair = _spelled(run[start : start + 2])
+        pair = _spell(run[start : start + 2])
         if pair:
             yield pair, pair
 
@@ -167,10 +167,10 @@ def _split(compound: str) -> Sequence[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     segments = [parts for segment in _SEGMENT.split(compound) if (parts := _parts(segment))]
     for parts in segments:
-        pairs.extend((part, stemmed(part)) for humps in parts for part in humps)
+        pairs.extend((part, stem_word(part)) for humps in parts for part in humps)
         if len(parts) > 1 or len(parts[0]) > 1:
             whole = _whole([parts])
-            pairs.append((whole, stemmed(whole)))
+            pairs.append((whole, stem_word(whole)))
     if len(segments) > 1:
         whole = _whole(segments)
         pairs.append((whole, whole))
@@ -199,13 +199,13 @@ def _humps(word: str) -> list[str]:
     pieces = [word] if word.isalpha() and word.islower() else _HUMP.split(word)
     if len(pieces) > _MOST_PARTS or (len(pieces) > 3 and len(_MIXED.findall(word)) > 2):
         pieces = [word]  # a digest or encoded data: its parts mean nothing
-    return [folded for piece in pieces if (folded := _folded(piece))]
+    return [folded for piece in pieces if (folded := _fold(piece))]
 
 
-def _folded(piece: str) -> str:
+def _fold(piece: str) -> str:
     if piece.isascii():
         return piece.lower()[:_LONGEST]
-    return _spelled(_plain(piece.casefold()))[:_LONGEST]
+    return _spell(_plain(piece.casefold()))[:_LONGEST]
 
 
 def _plain(text: str) -> str:
@@ -223,7 +223,7 @@ def _silent(char: str) -> bool:
     return unicodedata.category(char) in ("Mn", "Mc", "Me", "Cf")
 
 
-def _spelled(piece: str) -> str:
+def _spell(piece: str) -> str:
     """`piece` with letters younger than Unicode 3.2 written by number (`u1e900`).
 
     Every engine's tables know the older ones as letters; about the younger ones they differ.

@@ -140,7 +140,7 @@ def diff_steps(
     """Compare two recorded steps, given as id and entries."""
     old, new = _by_kind(before[1]), _by_kind(after[1])
     notes: list[str] = []
-    compiles = [_compiled(entries) for entries in (old, new)]
+    compiles = [_load_compiled(entries) for entries in (old, new)]
     compared = None
     if compiles[0] is not None and compiles[1] is not None:
         compared = diff_compiled(compiles[0], compiles[1])
@@ -201,7 +201,7 @@ def _by_kind(entries: Sequence[StepEntry]) -> dict[str, StepEntry]:
     return {entry.kind: entry for entry in entries}
 
 
-def _compiled(entries: Mapping[str, StepEntry]) -> CompiledContext | None:
+def _load_compiled(entries: Mapping[str, StepEntry]) -> CompiledContext | None:
     entry = entries.get("compiled")
     return None if entry is None or entry.payload is None else CompiledContext.load(entry.payload)
 

@@ -220,7 +220,7 @@ def verify_bundle(
     """
     content = source if isinstance(source, bytes) else _bytes_of(Path(source))
     with _refusing():
-        return _checked(_read(bundle_in(content)), foil, public_key)
+        return _verify_bundle(_read(bundle_in(content)), foil, public_key)
 
 
 @contextmanager
@@ -234,7 +234,7 @@ def _refusing() -> Iterator[None]:
         raise InvalidInput("This is no bundle of a receipt, or a damaged one.") from error
 
 
-def _checked(stock: _Bundled, foil: Foil | None, public_key: bytes | None) -> Verification:
+def _verify_bundle(stock: _Bundled, foil: Foil | None, public_key: bytes | None) -> Verification:
     verification = verify(stock, foil)
     stated_foil = stock.stated_foil
     signature_ok = check(stated_foil, public_key)
@@ -394,8 +394,8 @@ class _Bundled:
         """Same as `Stock.metadata_of`."""
         return self._by_position[entry.position].metadata
 
-    def committed(self, row: Any) -> str | None:
-        """Same as `Stock.committed`."""
+    def commitment_of(self, row: Any) -> str | None:
+        """Same as `Stock.commitment_of`."""
         committed: str | None = row.committed
         return committed
 

@@ -10,7 +10,7 @@ One hand-over passes these stages:
     committed    the transaction is committed; only now does anybody read a receipt or an end
 
 `add_to` runs before the commit is certain, so that it may change nothing that `take_back` cannot
-restore. `committed` follows every hand-over, also one that was taken back: an item that has nothing
+restore. `finish_commit` follows every hand-over, also one that was taken back: an item that has nothing
 in the transaction must ignore it. Several items of one run may be in one batch; items are taken
 back in the reverse of the order in which they were added, and only the one that added the start of
 the run takes it back.
@@ -108,7 +108,7 @@ class PendingStep:
         self._chain = chain
         self._context = chain.context
         self._index = index
-        facts = self._redacted({"name": name, "metadata": metadata})
+        facts = self._redact_facts({"name": name, "metadata": metadata})
         self._name: str | None = facts.get("name")
         self._parent = parent
         self._metadata = dict(facts.get("metadata", {}))
@@ -154,7 +154,7 @@ class PendingStep:
         """The id of the run."""
         return self._chain.run_id
 
-    def unwritten(self) -> int:
+    def count_unwritten(self) -> int:
         """Return the number of entries that are not stored, and one more for the step itself where
         its start or its receipt is not.
         """
@@ -196,7 +196,7 @@ class PendingStep:
                 self._status = status
                 self.ended_at = self._context.store.clock.now()
                 if metadata:
-                    self._metadata |= self._redacted(metadata)
+                    self._metadata |= self._redact_facts(metadata)
             # Under the guard, so that no entry can come after the receipt that counts it.
             if self._receipt is not None and self._added is None:
                 return None
@@ -205,7 +205,7 @@ class PendingStep:
             write_queue.enqueue(self)
             return None
 
-    def _redacted(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _redact_facts(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return facts as they are recorded; none where an engine of the user's own fails."""
         try:
             return self._context.payloads.redact_facts(facts, self._chain.record.retention)
@@ -322,7 +322,7 @@ class PendingStep:
             dropped, self._waiting = self._waiting, []
         self._count_gaps(dropped, error)
 
-    def committed(self) -> None:
+    def finish_commit(self) -> None:
         """Free the backlog of what is committed, and tell listeners of a step that ended."""
         with self._guard:
             added, self._added = self._added, None
@@ -391,7 +391,7 @@ class PendingRun:
         """The id of the run."""
         return self._chain.run_id
 
-    def unwritten(self) -> int:
+    def count_unwritten(self) -> int:
         """Return the number of gaps that the chain does not name, and one more for a start that is
         not stored.
         """
@@ -422,7 +422,7 @@ class PendingRun:
     def drop(self, error: BaseException) -> None:
         """Do nothing: the first step writes the start, or the end does."""
 
-    def committed(self) -> None:
+    def finish_commit(self) -> None:
         """Forget what is committed, and tell listeners of a run that started."""
         if self._starts_run:
             self._chain.publish_start()
@@ -449,7 +449,7 @@ class PendingRunEnd:
         """The id of the run."""
         return self._chain.run_id
 
-    def unwritten(self) -> int:
+    def count_unwritten(self) -> int:
         """Return 1 while the end is not stored."""
         return int(not self.is_stored)
 
@@ -493,7 +493,7 @@ class PendingRunEnd:
         self.error = self.error or error
         self._chain.context.health.count_gap("recorder", error)
 
-    def committed(self) -> None:
+    def finish_commit(self) -> None:
         """Mark the end as stored unless it was taken back, and tell listeners of it."""
         if self._is_added and not self.is_stored:
             self.is_stored = True

@@ -126,7 +126,7 @@ def replay(
     by_kind: dict[str, StepEntry] = {entry.kind: entry for entry in entries}
     if recipe.is_exact:
         return Replayed(_exact(run, step, by_kind, recipe, counter, call))
-    return _mutated(run, step, by_kind, recipe, counter, call, render)
+    return _replay_with_changes(run, step, by_kind, recipe, counter, call, render)
 
 
 def _exact(
@@ -140,7 +140,7 @@ def _exact(
     request = _payload(run, step, by_kind, "request")
     warnings: list[str] = []
     if "compiled" in by_kind and "compile_request" in by_kind:
-        warnings += _recompiled(run, step, by_kind, counter)
+        warnings += _compare_recompiled(run, step, by_kind, counter)
     response = None if call is None else plain(call(json.loads(json.dumps(request))))
     return ReplayResult(
         recipe=recipe,
@@ -154,7 +154,7 @@ def _exact(
     )
 
 
-def _recompiled(
+def _compare_recompiled(
     run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry], counter: TokenCounter
 ) -> list[str]:
     stored = CompiledContext.load(_payload(run, step, by_kind, "compiled"))
@@ -175,7 +175,7 @@ def _recompiled(
     return [f"compiling again gave {again.id}, the receipt says {stored.id}"]
 
 
-def _mutated(
+def _replay_with_changes(
     run: RunRecord,
     step: StepRecord,
     by_kind: Mapping[str, StepEntry],
@@ -186,7 +186,7 @@ def _mutated(
 ) -> Replayed:
     before = CompiledContext.load(_payload(run, step, by_kind, "compiled"))
     original = CompilationRequest.load(_payload(run, step, by_kind, "compile_request"))
-    changed = _changed(original, recipe)
+    changed = _change_request(original, recipe)
     after = compile_context(changed, counter=counter)
     request = plain(render(after))
     response = None if call is None else plain(call(json.loads(json.dumps(request))))
@@ -214,7 +214,7 @@ def _prompt_diff(before: CompiledContext, after: CompiledContext) -> Iterator[st
     return unified_diff(old, new, "recorded", "recompiled", lineterm="", n=1)
 
 
-def _changed(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRequest:
+def _change_request(request: CompilationRequest, recipe: ReplayRecipe) -> CompilationRequest:
     candidate_ids = {item.id for item in request.context_items} | {
         memory.id for memory in request.memory_records
     }

@@ -289,14 +289,16 @@ class Player:
                     if call.kind == kind and (name is None or call.name == name)
                 ]
                 for call in candidates:
-                    recorded, now = self._compared(call, request, normal)
+                    recorded, now = self._normalize_pair(call, request, normal)
                     # Python takes 1, 1.0 and true for the same, and JSON does not.
                     if recorded == now and _text(recorded) == _text(now):
                         self._unplayed.remove(call)
                         if kind == "model_call":
                             self._count_real_tools(call)
                         return call
-                self._divergence = self._diverged(kind, name, candidates, request, normal)
+                self._divergence = self._describe_divergence(
+                    kind, name, candidates, request, normal
+                )
             # Only the first difference is reported: the others follow from it.
             divergence = self._divergence
         raise TapeDiverged(divergence.what, step_id=divergence.step_id, diff=divergence.diff)
@@ -334,14 +336,16 @@ class Player:
         for call in inside:
             self._skip_inside(call.step_id)
 
-    def _compared(self, call: TapeCall, request: Json, normal: Normal) -> tuple[Json, Json]:
+    def _normalize_pair(self, call: TapeCall, request: Json, normal: Normal) -> tuple[Json, Json]:
         """Return the recorded request and the new one, in the form in which they are compared."""
         if not call.redacted:
             return self._without(normal(call.request)), self._without(normal(request))
         # As it would have been stored. Placeholders that came from the tape itself shift the
         # numbers of others.
         redacted = self._redactor.redact_json(request)[0]
-        recorded, now = (_mapped(normal(value), _unnumbered) for value in (call.request, redacted))
+        recorded, now = (
+            _map_texts(normal(value), _strip_numbers) for value in (call.request, redacted)
+        )
         return self._without(recorded), self._without(now)
 
     def _without(self, value: Json) -> Json:
@@ -355,9 +359,9 @@ class Player:
                 text = pattern.sub(_IGNORED, text)
             return text
 
-        return _mapped(value, rest)
+        return _map_texts(value, rest)
 
-    def _diverged(
+    def _describe_divergence(
         self,
         kind: str,
         name: str | None,
@@ -374,7 +378,7 @@ class Player:
                 step_id=None, what=what, diff=tuple(diff_lines({}, now, "recorded", "asked now"))
             )
         first = candidates[0]
-        recorded, now = self._compared(first, request, normal)
+        recorded, now = self._normalize_pair(first, request, normal)
         differences = "; ".join(_differences(recorded, now))
         return Divergence(
             step_id=first.step_id,
@@ -447,18 +451,18 @@ def _strings(value: Json) -> Iterator[str]:
         yield from _strings(inner)
 
 
-def _mapped(value: Json, change: Callable[[str], str]) -> Json:
+def _map_texts(value: Json, change: Callable[[str], str]) -> Json:
     """Return a value with each of its texts changed, keys aside."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, list):
-        return [_mapped(item, change) for item in value]
+        return [_map_texts(item, change) for item in value]
     if isinstance(value, dict):
-        return {name: _mapped(item, change) for name, item in value.items()}
+        return {name: _map_texts(item, change) for name, item in value.items()}
     return value
 
 
-def _unnumbered(text: str) -> str:
+def _strip_numbers(text: str) -> str:
     return _NUMBERED.sub(r"[redacted:\1]", text)
 
 

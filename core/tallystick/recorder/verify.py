@@ -81,7 +81,7 @@ class Stock(Protocol):
         """Return the entries of a step, in order."""
         ...
 
-    def committed(self, row: EntryRow) -> str | None:
+    def commitment_of(self, row: EntryRow) -> str | None:
         """Return the commitment to a payload under its salt, or None where one of them is
         missing.
         """
@@ -134,8 +134,8 @@ class Stored:
         """Return the bytes of a payload, or None where they are missing."""
         return self._payloads.of(row)
 
-    def committed(self, row: EntryRow) -> str | None:
-        """Same as `Stock.committed`."""
+    def commitment_of(self, row: EntryRow) -> str | None:
+        """Same as `Stock.commitment_of`."""
         body = self.payload(row)
         if body is None or row.salt is None:
             return None
@@ -191,7 +191,7 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
             problems += receipt_problems
             checked += present
             absent += missing
-    purged = _purged(chain)
+    purged = _purge_facts(chain)
     matches = None if foil is None else _foil_matches(chain, stream, foil, purged)
     if matches is False:
         problems.append(_problem(stream, "the foil you gave does not match what is stored"))
@@ -217,7 +217,7 @@ def verify(stock: Stock, foil: Foil | None) -> Verification:
     )
 
 
-def _purged(chain: Sequence[JournalEntry]) -> PurgedRun | None:
+def _purge_facts(chain: Sequence[JournalEntry]) -> PurgedRun | None:
     """Return the facts about a purge, from the entry with which a purged run's chain begins; None
     for other runs.
     """
@@ -527,7 +527,7 @@ def _payload_problem(stock: Stock, row: EntryRow, entry: ReceiptEntry) -> str | 
         if row.salt is not None or entry.commitment:
             return "has a salt or a commitment where its receipt says that no payload was kept"
         return None
-    commits = stock.committed(row)
+    commits = stock.commitment_of(row)
     if commits is None:
         return "its payload is missing"
     if commits != entry.commitment:

@@ -71,11 +71,11 @@ class Pending(Protocol):
         """The id of the run that it belongs to."""
         ...
 
-    def unwritten(self) -> int:
+    def count_unwritten(self) -> int:
         """Return the number of things that would be lost if nothing could be written any more."""
         ...
 
-    def committed(self) -> None:
+    def finish_commit(self) -> None:
         """Note that the hand-over has ended: what was added and not taken back is committed."""
         ...
 
@@ -346,8 +346,8 @@ class WriteQueue:
                 if is_dropped:
                     item.drop(error)
         for item in items:
-            item.committed()
-            if error is None and not item.unwritten():
+            item.finish_commit()
+            if error is None and not item.count_unwritten():
                 self._unwritten.pop(item, None)
             if error is not None:
                 # Queued once more: for what it still has, or the count of what is missing and the
@@ -384,7 +384,7 @@ class WriteQueue:
         """
         by_run: dict[str, int] = {}
         for item in list(self._unwritten):
-            if count := item.unwritten():
+            if count := item.count_unwritten():
                 by_run[item.run_id] = by_run.get(item.run_id, 0) + count
         return by_run
 

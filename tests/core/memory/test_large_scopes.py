@@ -163,7 +163,7 @@ def test_a_segment_is_not_stored_for_text_that_was_erased_meanwhile(open_tally: 
             ).scalars()
         before = _stored(tally)
         database.write(lambda tx: scopes.raise_floor(tx, scope_id), name="test.erase")
-        frozen = freeze(Corpus.empty().updated([_entry(1, "barin")]))
+        frozen = freeze(Corpus.empty().update([_entry(1, "barin")]))
         saved = database.write(
             lambda tx: segments.save(tx, scope_id, frozen, revision=1, fingerprint="", dimension=0),
             name="test.save",
@@ -764,10 +764,10 @@ def test_a_corpus_written_bit_by_bit_is_the_one_that_is_made_at_once(large: bool
         current.pop(doc, None)
         if not gone:
             current[doc] = entry
-        corpus = corpus.updated([entry], dimension=8)
+        corpus = corpus.update([entry], dimension=8)
         _derived(corpus)
     # Turns of one place in a conversation stand in the order in which they came.
-    whole = Corpus.empty().updated(list(current.values()), dimension=8)
+    whole = Corpus.empty().update(list(current.values()), dimension=8)
     ours, theirs = _derived(corpus), _derived(whole)
     assert ours[0] == theirs[0]
     assert ours[3:] == theirs[3:]

@@ -544,8 +544,8 @@ def test_a_corpus_brought_up_step_by_step_is_the_one_made_at_once(
     for start in range(0, len(steps), 3):
         part = dict(steps[start : start + 3])
         standing |= part
-        corpus = corpus.updated([_entry(doc, text, doc) for doc, text in sorted(part.items())])
-    whole = Corpus.empty().updated(
+        corpus = corpus.update([_entry(doc, text, doc) for doc, text in sorted(part.items())])
+    whole = Corpus.empty().update(
         [_entry(doc, text, doc) for doc, text in sorted(standing.items())]
     )
     weights: dict[str, float] = dict.fromkeys(["heron", "walk", "paint", "boat"], 1.5)

@@ -144,11 +144,11 @@ def test_what_was_found_of_a_conversation_follows_its_turns() -> None:
     entries: list[Entry] = []
     for doc, (speaker, text) in enumerate(turns):
         entries.append(_entry(doc, speaker, text))
-        corpus = corpus.updated([entries[-1]])
+        corpus = corpus.update([entries[-1]])
         states.append((corpus, list(entries)))
     gone = [_entry(doc, "assistant", None) for doc in (1, 3, 5, 7, 15, 17)]
     lasting = [entry for entry in entries if entry.doc not in {entry.doc for entry in gone}]
-    states.append((corpus.updated(gone), lasting))
+    states.append((corpus.update(gone), lasting))
 
     def judged(corpus: Corpus) -> bool:
         rows = np.flatnonzero(corpus.alive)
@@ -157,7 +157,7 @@ def test_what_was_found_of_a_conversation_follows_its_turns() -> None:
         return bool(answer)
 
     grown = [judged(corpus) for corpus, _ in states]
-    assert grown == [judged(Corpus.empty().updated(entries)) for _, entries in states]
+    assert grown == [judged(Corpus.empty().update(entries)) for _, entries in states]
     assert set(grown) == {True, False}
 
 
@@ -166,7 +166,7 @@ def test_a_loose_note_belongs_to_no_chat() -> None:
         9, indexed_words(["A note."]), 0, "assistant", "note", None, None, None, None, None
     )
     chat = [_entry(doc, speaker, text) for doc, (speaker, text) in enumerate(_chat())]
-    corpus = Corpus.empty().updated([*chat, note])
+    corpus = Corpus.empty().update([*chat, note])
     rows = corpus.rows_of([0, 9, 1])
     assert answered_at_length(corpus, rows).tolist() == [True, False, True]
 

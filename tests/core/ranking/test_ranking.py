@@ -336,7 +336,7 @@ def test_a_word_is_found_in_the_forms_that_its_language_gives_it(content: str, q
         "Wir haben das nicht gesehen und sind dann noch zum Bahnhof gegangen.",
         "The bakery opens at six.",
     ]
-    corpus = Corpus.empty().updated(
+    corpus = Corpus.empty().update(
         [
             Entry(doc, indexed_words([text]), 0, None, "note", None, None, None, None, None)
             for doc, text in enumerate([*others, content])

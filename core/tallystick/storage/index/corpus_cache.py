@@ -363,7 +363,7 @@ class CorpusCache:
         changed = search.read_changes(
             connection, scope_id, after=entry.revision, fingerprint=entry.fingerprint
         )
-        entry.corpus = entry.corpus.updated_by_pages(changed, dimension=entry.dimension)
+        entry.corpus = entry.corpus.update_by_pages(changed, dimension=entry.dimension)
         entry.revision = revision
         stream = f"scope:{scopes.get_by_id(connection, scope_id).scope}"
         entry.origin = journal.origin_of(connection, stream)
@@ -397,7 +397,7 @@ class CorpusCache:
         everything = search.read_changes(
             connection, scope_id, after=-1, fingerprint=entry.fingerprint
         )
-        entry.corpus = Corpus.empty().updated_by_pages(
+        entry.corpus = Corpus.empty().update_by_pages(
             everything, dimension=entry.dimension, sketches=large
         )
         entry.revision = revision
@@ -566,7 +566,7 @@ class CorpusCache:
             for doc in docs
             if doc not in living
         ]
-        frozen = freeze(entry.corpus.updated(gone))
+        frozen = freeze(entry.corpus.update(gone))
         # Copied: what is mapped is let go of.
         arrays = {name: values.copy() for name, values in frozen.arrays.items()}
         entry.corpus = thaw(frozen.about, arrays)
