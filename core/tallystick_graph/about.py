@@ -56,7 +56,7 @@ def about(
             raise NotFound(_nothing(around, scope))
         ids = [row.id for row in scopes.find(connection, [scope])]
         walk = Walk(connection, context, actor, ids, limit)
-        entities = walk.named(around, normal, vector)
+        entities = walk.find_entity(around, normal, vector)
         if not entities:
             raise NotFound(_nothing(around, scope))
         explored = walk.from_entities(entities, depth)
@@ -88,7 +88,7 @@ class Walk:
         self._distance: dict[int, int] = {}
         self._more = False
 
-    def named(self, around: str, normal: str, vector: bytes | None) -> list[int]:
+    def find_entity(self, around: str, normal: str, vector: bytes | None) -> list[int]:
         """Return the entity with this id or name, the main form first, with its other forms."""
         doc = self._by_id(around)
         names = {name.name: name for name in graph.names_in(self._connection, self._scope_ids)}
@@ -132,7 +132,7 @@ class Walk:
         """Return the entity that a name stands for, and the names that stand for it."""
         ends = edges.follow_to_end(self._connection, "DUPLICATE_OF", [doc], forward=True)
         main = ends.get(doc, doc)
-        if not self._seen([main]):
+        if not self._find_visible([main]):
             main = doc
         forms, ahead = [main], [main]
         while ahead:
@@ -145,9 +145,9 @@ class Walk:
                 and edge.from_doc not in forms
             ]
             forms += ahead
-        return list(self._seen(dict.fromkeys(forms)))
+        return list(self._find_visible(dict.fromkeys(forms)))
 
-    def _seen(self, docs: Iterable[int]) -> dict[int, memories.Stored]:
+    def _find_visible(self, docs: Iterable[int]) -> dict[int, memories.Stored]:
         """Return those of these memories that the actor may see, in their order."""
         order = list(docs)
         stored = memories.get_docs(self._connection, order)
@@ -163,7 +163,9 @@ class Walk:
     def _reach(self, docs: Iterable[int], distance: int) -> list[int]:
         """Add what may be seen, as far as the limit allows; return what is new."""
         new = []
-        for doc, stored in self._seen(doc for doc in docs if doc not in self._reached).items():
+        for doc, stored in self._find_visible(
+            doc for doc in docs if doc not in self._reached
+        ).items():
             if len(self._reached) >= self._limit:
                 self._more = True
                 break
@@ -185,7 +187,7 @@ class Walk:
         relations = [
             relation
             for relation in graph.relations_of(connection, entities)
-            if self._seen(relation.mentions)
+            if self._find_visible(relation.mentions)
         ]
         self._reach([end for each in relations for end in (each.from_doc, each.to_doc)], 1)
         # In the order in which they were reached: of mentions the newest first.
@@ -206,7 +208,8 @@ class Walk:
                     relation=relation.name,
                     to_id=ids[relation.to_doc],
                     mentions=tuple(
-                        stored.memory.id for stored in self._seen(relation.mentions).values()
+                        stored.memory.id
+                        for stored in self._find_visible(relation.mentions).values()
                     ),
                     confidence=relation.confidence,
                 )

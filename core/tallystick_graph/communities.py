@@ -67,8 +67,8 @@ def read_division(context: MemoryContext, scope_id: int) -> Division | None:
             return None
         together = members_of_texts(connection, scope_id)
         earlier = communities.of_scopes(connection, [scope_id])
-        groups = grouped(together, [each.members for each in earlier if each.level == 0])
-        named = _named(groups, earlier, context.store.ids.new)
+        groups = group_entities(together, [each.members for each in earlier if each.level == 0])
+        named = _name_groups(groups, earlier, context.store.ids.new)
         about = [_about(connection, each.members, together) for each in groups]
     blobs = context.vectors_for(about).blobs
     fingerprint = context.embedder.fingerprint
@@ -128,7 +128,7 @@ def members_of_texts(connection: Connection, scope_id: int) -> list[communities.
     ]
 
 
-def grouped(
+def group_entities(
     together: Iterable[communities.Togetherness], before: Sequence[Iterable[int]] = ()
 ) -> list[Group]:
     """Return the groups of entities that texts mention together: broad ones first, each before
@@ -193,7 +193,7 @@ def _start(
     return {str(node): group for node, group in start.items()}
 
 
-def _named(
+def _name_groups(
     groups: Sequence[Group], earlier: Sequence[communities.Community], new_id: Callable[[], str]
 ) -> list[str]:
     """Return the id of each group: that of the earlier community that it continues, or a new

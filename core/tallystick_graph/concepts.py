@@ -61,7 +61,7 @@ def concepts_of(names: Mapping[int, str], texts: Sequence[Text]) -> Concepts:
     """
     counts = Counter(entity for text in texts for entity in text.entities if entity in names)
     order = sorted(counts, key=lambda entity: (-counts[entity], names[entity], entity))
-    chosen = _chosen(list(_sentences(names, texts)), counts)
+    chosen = _choose_sentences(list(_sentences(names, texts)), counts)
     return Concepts(
         tuple(order),
         (*(names[entity] for entity in order[:_NAMES]), *_words(names, texts)),
@@ -84,14 +84,14 @@ def _sentences(names: Mapping[int, str], texts: Sequence[Text]) -> Iterator[_Sen
             seen.add(plain)
             named = frozenset(entity for entity in text.entities if normal[entity] in plain)
             if named:
-                yield _Sentence(place, _shortened(sentence), named)
+                yield _Sentence(place, _shorten(sentence), named)
 
 
-def _shortened(sentence: str) -> str:
+def _shorten(sentence: str) -> str:
     return sentence if len(sentence) <= _LONGEST else sentence[: _LONGEST - 1].rstrip() + "…"
 
 
-def _chosen(sentences: Sequence[_Sentence], counts: Mapping[int, int]) -> list[_Sentence]:
+def _choose_sentences(sentences: Sequence[_Sentence], counts: Mapping[int, int]) -> list[_Sentence]:
     """Return the sentences that together name most, in their order."""
     chosen: list[int] = []
     covered: set[int] = set()

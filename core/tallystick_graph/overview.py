@@ -70,7 +70,7 @@ def communities_in(
             chosen = [each for each in every if each.level < depth]
         else:
             walk = Walk(connection, context, actor, ids, limit)
-            chosen = _about(every, words, walk.named(words, normal_name(words), vector))
+            chosen = _about(every, words, walk.find_entity(words, normal_name(words), vector))
         shown = shown_communities(connection, context, chosen)
         if words is not None and not shown:
             shown = _near(context, shown_communities(connection, context, every), words, vector)

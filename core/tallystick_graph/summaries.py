@@ -115,7 +115,7 @@ class SummaryHandler:
                 for doc, docs in made_from.items()
             }
             given = [
-                shown._replace(texts=_given(connection, shown.texts, declared))
+                shown._replace(texts=_choose_texts(connection, shown.texts, declared))
                 for shown in shown_communities(connection, context, every)
             ]
         return [
@@ -133,7 +133,7 @@ class SummaryHandler:
         texts = [text for text in shown.texts if text.doc in stored]
         sources = tuple(stored[text.doc] for text in texts)
         # Nothing is put back: a summary is read by more people than any of its texts.
-        hidden = self._outbound.hidden(declared, "\n".join(text.content for text in texts))
+        hidden = self._outbound.hide(declared, "\n".join(text.content for text in texts))
         ids = [source.memory.id for source in sources]
         last = sources[-1]
         subject = OutboundSubject(job.actor, last.memory, last.scope_id, job.id, others=ids)
@@ -184,7 +184,7 @@ class SummaryHandler:
         return count
 
 
-def _given(
+def _choose_texts(
     connection: Connection, texts: Sequence[Text], declared: ProviderDeclaration
 ) -> tuple[Text, ...]:
     """Return the texts that a model is given, in their order: the newest that fit, without those

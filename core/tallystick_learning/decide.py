@@ -163,7 +163,7 @@ def decide(
         originals: dict[str, str] = {}
 
         def clean(text: str) -> str:
-            return outbound.hidden(declared, text, originals).text
+            return outbound.hide(declared, text, originals).text
 
         sent = [each.model_copy(update={"content": clean(each.content)}) for each in facts]
         shown = [
@@ -246,16 +246,16 @@ def check_decisions(
     decided: set[int] = set()
     for decision in sorted(decisions, key=lambda each: each.fact):
         if decision.fact >= len(facts):
-            checked.append(_checked(decision, None, "invalid_target"))
+            checked.append(_mark_checked(decision, None, "invalid_target"))
         elif decision.fact in decided:
-            checked.append(_checked(decision, None, "contradiction_in_batch"))
+            checked.append(_mark_checked(decision, None, "contradiction_in_batch"))
         else:
             decided.add(decision.fact)
             checked.append(_check_target(decision, candidates[decision.fact]))
     for place, fact in enumerate(facts):
         if place not in decided:
             addition = MemoryDecision(fact=place, action="ADD", confidence=fact.confidence)
-            checked.append(_checked(addition, None))
+            checked.append(_mark_checked(addition, None))
     return sorted(_mark_contested(checked), key=lambda each: each.fact)
 
 
@@ -266,11 +266,11 @@ def _check_target(
     # Invented, of another scope, or one that nobody was shown: all the same here.
     is_unknown = decision.target is not None and target is None
     if is_unknown or (decision.action in CHANGING and target is None):
-        return _checked(decision, None, "invalid_target")
-    return _checked(decision, None if decision.action == "ADD" else target)
+        return _mark_checked(decision, None, "invalid_target")
+    return _mark_checked(decision, None if decision.action == "ADD" else target)
 
 
-def _checked(
+def _mark_checked(
     decision: MemoryDecision,
     target: DecisionCandidate | None,
     refusal: ProposalReason | None = None,

@@ -33,7 +33,7 @@ def extract(context: LearningContext, subject: OutboundSubject) -> tuple[Extract
     def ask(extractor: Extractor) -> tuple[Extraction, LearnedBy]:
         declared = extractor.declaration
         text, warnings = _cut(memory.content, declared)
-        hidden = outbound.hidden(declared, text)
+        hidden = outbound.hide(declared, text)
         answered = outbound.call(
             "extract",
             declared,
@@ -49,14 +49,14 @@ def extract(context: LearningContext, subject: OutboundSubject) -> tuple[Extract
                 "expected."
             )
         facts = tuple(
-            each.model_copy(update={"content": hidden.restored(each.content)})
+            each.model_copy(update={"content": hidden.restore(each.content)})
             for each in extraction.facts
         )
         update = {"facts": facts, "warnings": (*extraction.warnings, *warnings)}
         return extraction.model_copy(update=update), LearnedBy.of(declared, answered)
 
     extraction, by = ask_first(context.extractors, memory, ask)
-    return _known_kinds(capped(extraction)), by
+    return _known_kinds(cap_extraction(extraction)), by
 
 
 def fact_of(memory: Memory) -> Extraction:
@@ -70,7 +70,7 @@ def fact_of(memory: Memory) -> Extraction:
     return Extraction(facts=(fact,))
 
 
-def capped(extraction: Extraction) -> Extraction:
+def cap_extraction(extraction: Extraction) -> Extraction:
     """Return an extraction within the limits of number and length, without repeats; warnings say
     how much was left out.
     """

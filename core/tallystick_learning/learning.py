@@ -65,7 +65,7 @@ class Learning(Part):
         where no model answers.
         """
         services = self._view._services
-        with self._view._observed("memory_write", "reflect") as call:
+        with self._view._observe_call("memory_write", "reflect") as call:
             self._view._admit("write")
             request = ReflectionRequest(
                 self._view.scope,

@@ -119,7 +119,7 @@ class ModelExtractor:
         """Return what the model draws from a text. Raises ExtractionError, ModelUnavailable."""
         answer, warnings = ask_model(self._model, _EXTRACT, frame_text(text), ExtractionAnswer)
         words = set(analyze(text))
-        facts = [_grounded(fact, words) for fact in answer.facts if fact.content.strip()]
+        facts = [_ground(fact, words) for fact in answer.facts if fact.content.strip()]
         doubtful = sum(
             given.confidence != fact.confidence
             for given, fact in zip(
@@ -212,7 +212,7 @@ def learning_context(context: MemoryContext, outbound: Outbound) -> LearningCont
     )
 
 
-def _grounded(fact: FactAnswer, words: set[str]) -> ExtractedFact:
+def _ground(fact: FactAnswer, words: set[str]) -> ExtractedFact:
     """Return a fact with half of its confidence where most of its words are not of the text."""
     terms = query_terms(fact.content)
     shared = sum(term in words for term in terms) / (len(terms) or 1)

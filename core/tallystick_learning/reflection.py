@@ -194,7 +194,7 @@ def _origins(
     if material.ids:
         stored: dict[int, memories.Stored] = {}
         for each in dict.fromkeys(material.ids):
-            for origin in _named(connection, context, actor, each):
+            for origin in _find_memories(connection, context, actor, each):
                 stored[origin.doc] = origin
         found = list(stored.values())
     else:
@@ -225,7 +225,7 @@ _UNFIT: dict[str, ReasonCode] = {
 }
 
 
-def _named(
+def _find_memories(
     connection: Connection, context: MemoryContext, actor: Actor, record_id: str
 ) -> list[memories.Stored]:
     """Return a memory, or the memories drawn from a source."""

@@ -250,7 +250,7 @@ class Approvals:
             raise decided
         if to != "granted":
             return decided.record
-        return decided.record.model_copy(update={"token": _token(decided)})
+        return decided.record.model_copy(update={"token": _token_of(decided)})
 
     def journal_denial(
         self, action: GuardedAction, subject: str, rule_id: str, reason: str, *, step_id: str | None
@@ -332,7 +332,7 @@ class Approvals:
             stored is None
             or stored.scope.id != scope.id
             or stored.digest != digest
-            or not hmac.compare_digest(_token(stored).encode(), token.encode("utf-8", "replace"))
+            or not hmac.compare_digest(_token_of(stored).encode(), token.encode("utf-8", "replace"))
         ):
             return TokenRefused("token_foreign")
         state = stored.record.state
@@ -502,7 +502,7 @@ def _conflict(approval: Approval, to: _Moved) -> StateConflict:
     )
 
 
-def _token(stored: StoredApproval) -> str:
+def _token_of(stored: StoredApproval) -> str:
     """Return the token of a grant; it is made of what is stored, and differs with every grant."""
     approval = stored.record
     fields = ["approval-token", approval.id, stored.digest, approval.expires_at]

@@ -33,7 +33,7 @@ def note_rules(store: Store, actor: Actor, rules: Iterable[PolicyRule]) -> None:
     """Note the rules that a process enforces, unless they are noted already."""
     noted = sorted([rule.id, rule.applies_to, rule.effect] for rule in rules)
     with store.database.read() as connection:
-        if not noted or _stored(connection, _RULES, []) == noted:
+        if not noted or _get_setting(connection, _RULES, []) == noted:
             return
 
     def unit(tx: Connection) -> None:
@@ -47,7 +47,7 @@ def note_enforcer(store: Store, actor: Actor, applies_to: str, piece: str) -> No
     """Note that `piece` enforces rules over `applies_to` in this process."""
 
     def unit(tx: Connection) -> None:
-        enforcers = _stored(tx, _ENFORCERS, {})
+        enforcers = _get_setting(tx, _ENFORCERS, {})
         enforcers.setdefault(applies_to, {})[piece] = store.clock.now()
         settings_rows.set_setting(tx, _ENFORCERS, json.dumps(enforcers, sort_keys=True))
         details = {"applies_to": applies_to, "piece": piece}
@@ -61,14 +61,14 @@ def note_enforcer(store: Store, actor: Actor, applies_to: str, piece: str) -> No
 
 def rules_and_enforcers(connection: Connection) -> Sequence[EnforcedRule]:
     """Return the rules with the pieces that enforce them, by the id of the rule."""
-    enforcers = _stored(connection, _ENFORCERS, {})
+    enforcers = _get_setting(connection, _ENFORCERS, {})
     return [
         EnforcedRule(rule_id, applies_to, tuple(sorted(enforcers.get(applies_to, ()))))
-        for rule_id, applies_to, _ in _stored(connection, _RULES, [])
+        for rule_id, applies_to, _ in _get_setting(connection, _RULES, [])
     ]
 
 
-def _stored(connection: Connection, name: str, default: Any) -> Any:
+def _get_setting(connection: Connection, name: str, default: Any) -> Any:
     value = settings_rows.get_setting(connection, name)
     return default if value is None else json.loads(value)
 

@@ -237,16 +237,16 @@ class Gate:
                 settings_rows.set_setting(tx, _USERS_NAMED, str(event.at))
                 journal.append(tx, event)
 
-        def failed() -> None:
+        def fail() -> None:
             self._users_named = False
 
         self._users_named = True
         try:
             self._store.database.write_soon(
-                unit, name="actor.named", failed=failed, writes=Writes.of(TALLY)
+                unit, name="actor.named", failed=fail, writes=Writes.of(TALLY)
             )
         except BaseException:
-            failed()
+            fail()
             raise
 
     def freeze(
@@ -319,7 +319,7 @@ class Gate:
         if not rule_on(actor, operation, scope, state).allowed:
             raise Denied(decide(actor, operation, scope, state))
 
-    def confirmed(
+    def confirm_and_decide(
         self, tx: Connection, actor: Actor, operation: AccessKind, scope: Scope
     ) -> AccessDecision:
         """Same as `confirm`; return the decision."""
@@ -420,7 +420,7 @@ class Gate:
                 self._accessed += accessed
             get_logger("access").warning("access.log", error=type(error).__name__, count=dropped)
 
-        def finished(answer: Future[None]) -> None:
+        def finish(answer: Future[None]) -> None:
             error = answer.exception()
             if error is not None:
                 put_back(error)
@@ -431,7 +431,7 @@ class Gate:
         except StorageError as error:
             put_back(error)
             raise
-        future.add_done_callback(finished)
+        future.add_done_callback(finish)
         if not wait:
             return
         try:

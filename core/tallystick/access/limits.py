@@ -127,7 +127,7 @@ class Limits:
         def unit(tx: Connection) -> int:
             return settings_rows.add_rate(tx, _name(key), told, now)
 
-        def finished(answer: Future[int]) -> None:
+        def finish(answer: Future[int]) -> None:
             with self._guard:
                 if answer.exception() is None:
                     counted.due = max(counted.due, answer.result() + counted.unshared)
@@ -138,7 +138,7 @@ class Limits:
             future = self._database.submit(unit, name="rate", writes=Writes.of(TALLY))
         except StorageError:  # it is being closed
             return
-        future.add_done_callback(finished)
+        future.add_done_callback(finish)
 
 
 def _key(actor: Actor, limited: Limited) -> _Key:

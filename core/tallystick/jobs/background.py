@@ -200,9 +200,9 @@ class Background:
         return self._chroma.reconcile(repair=repair)
 
     @contextmanager
-    def paused(self) -> Iterator[None]:
+    def pause(self) -> Iterator[None]:
         """Let no work begin inside of this block; what is under way comes to its end first."""
-        with self._traffic.closed(), self._chroma.guard:
+        with self._traffic.close_traffic(), self._chroma.guard:
             yield
 
     def rebuild(self, progress: Progress) -> RebuiltIndex:
@@ -266,7 +266,7 @@ class _Traffic:
                 self._changed.notify_all()
 
     @contextmanager
-    def closed(self) -> Iterator[None]:
+    def close_traffic(self) -> Iterator[None]:
         """Nobody works inside of this block."""
         with self._changed:
             self._closed += 1

@@ -128,7 +128,7 @@ class ChromaDrain(Derived):
             kept = "; what Chroma has is removed by `tally rebuild-index`" if layout.keys else ""
             return self._says("ok", f"vectors are scanned exactly{kept}")
         if missing:
-            text = f"Chroma is not filled with {_described(missing)} yet: the background does it"
+            text = f"Chroma is not filled with {_name_scopes(missing)} yet: the background does it"
             return self._says("notice", text)
         if not layout.keys:
             text = f"Chroma is not needed: no scope has more than {context.large_scope} memories"
@@ -404,12 +404,12 @@ def _filling(connection: Connection, fingerprint: str, state: IndexState) -> str
     total = search.count_points(connection, fingerprint, scope_ids=filling)
     count = min(total, sum(state.counts.get(key, 0) for key in keys))
     return (
-        f"Chroma is being filled with {_described(keys)}: {count} of {total} vectors are there; "
+        f"Chroma is being filled with {_name_scopes(keys)}: {count} of {total} vectors are there; "
         "until then they are scanned"
     )
 
 
-def _described(keys: Collection[int | None]) -> str:
+def _name_scopes(keys: Collection[int | None]) -> str:
     """Name the collections of these keys by what is in them."""
     if None in keys:
         return "all scopes"

@@ -106,7 +106,7 @@ class Hidden(NamedTuple):
     text: str
     originals: dict[str, str]
 
-    def restored(self, text: str) -> str:
+    def restore(self, text: str) -> str:
         """Return a text of the provider's with what the placeholders stand for."""
         return restored(text, self.originals)
 
@@ -127,7 +127,7 @@ class Outbound:
     declarations: Sequence[ProviderDeclaration] = ()
     """Of the providers that calls are made to: how long they may take, and what they may answer."""
 
-    def hidden(
+    def hide(
         self, declaration: ProviderDeclaration, text: str, originals: dict[str, str] | None = None
     ) -> Hidden:
         """Return a text as a provider may see it: whole where it is local, else with placeholders

@@ -69,7 +69,7 @@ def reconcile(context: MemoryContext) -> Reconciled:
     """
     index = owned_index(context)
     try:
-        return _compared(context, index)
+        return _compare_index(context, index)
     except StorageError as error:
         return Reconciled(0, 0, 0, 0, 0, problem=str(error))
 
@@ -170,7 +170,7 @@ def owned_index(context: MemoryContext) -> ChromaIndex:
     return context.index
 
 
-def _compared(context: MemoryContext, index: ChromaIndex) -> Reconciled:
+def _compare_index(context: MemoryContext, index: ChromaIndex) -> Reconciled:
     fingerprint = context.embedder.fingerprint
     with context.store.database.read() as connection:
         state = state_of(connection, fingerprint)

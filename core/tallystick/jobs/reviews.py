@@ -49,7 +49,7 @@ _INHERITED_ATTRIBUTES = ("local_only", "sensitivity")
 """Attributes that hold for whatever is concluded from a text."""
 
 
-def listed(
+def list_proposals(
     context: MemoryContext,
     actor: Actor,
     scope: Scope,
@@ -161,7 +161,7 @@ def decide(
     words = before.record.content
     vector = None
     if words is not None and decision in ("accept", "edit"):
-        words = _edited(words, changes)
+        words = _edit_content(words, changes)
         admitted = admit_fields(context, before.record.scope, dict(words)).fields
         words = words.model_copy(update=dict(admitted))
         [vector] = context.vectors_for([words.content]).blobs
@@ -191,7 +191,7 @@ def decide(
             assert words is not None
             decided = carry_out(write, proposal, words, vector=vector, state=state, reason=reason)
         else:
-            decided = _moved(write, proposal, state, reason=reason)
+            decided = _move_proposal(write, proposal, state, reason=reason)
         call.keep(tx, {"id": proposal_id}, at=write.now)
         return decided
 
@@ -216,7 +216,7 @@ def _require_person(context: MemoryContext, actor: Actor, scope: Scope) -> None:
         )
 
 
-def _edited(words: ProposalContent, changes: Mapping[str, Any]) -> ProposalContent:
+def _edit_content(words: ProposalContent, changes: Mapping[str, Any]) -> ProposalContent:
     own = {name: changes[name] for name in changes if name not in ("kind", "confidence")}
     return ProposalContent.load({**words.dump(), **own}) if own else words
 
@@ -229,7 +229,7 @@ def _require_sources(
     """
     for memory_id in proposal.derived_from:
         origin = context.visible(tx, actor, memory_id, "read", sources=False)
-        decision = context.gate.confirmed(tx, actor, "reflect", origin.memory.scope)
+        decision = context.gate.confirm_and_decide(tx, actor, "reflect", origin.memory.scope)
         state = origin.memory.state
         if state in _UNFIT:
             reason = {"deleted": "source_deleted"}.get(state, f"{state}_source")
@@ -271,7 +271,7 @@ def carry_out(
         forget_one(write, write.permit(target, "delete"), reason)
     if proposal.action == "PROMOTE":
         raise InvalidInput("A promotion is previewed: use `promote` with an explicit scope.")
-    return _moved(write, proposal, state, reason=reason, words=words, made=made)
+    return _move_proposal(write, proposal, state, reason=reason, words=words, made=made)
 
 
 def _require_target(write: MemoryWrite, proposal: Proposal) -> None:
@@ -312,7 +312,7 @@ def _make(
             return origin.memory.id
     new = NewMemory.load(
         {
-            **_inherited(proposal, origins),
+            **_inherited_fields(proposal, origins),
             "content": words.content,
             "kind": "claim" if proposal.kind == "relation" else proposal.kind,
             "subject": words.subject,
@@ -356,7 +356,7 @@ def _make(
     return result.id
 
 
-def _inherited(proposal: Proposal, origins: Sequence[memories.Stored]) -> dict[str, Any]:
+def _inherited_fields(proposal: Proposal, origins: Sequence[memories.Stored]) -> dict[str, Any]:
     """Return what a conclusion has of the one memory of its scope that it was drawn from."""
     if len(origins) != 1 or origins[0].memory.scope != proposal.scope:
         return {}
@@ -383,7 +383,7 @@ def _evidence(write: MemoryWrite, proposal: Proposal) -> tuple[str, ...]:
     return tuple(source_id for source_id in proposal.sources if source_id in linked)
 
 
-def _moved(
+def _move_proposal(
     write: MemoryWrite,
     proposal: Proposal,
     state: ProposalState,

@@ -146,9 +146,9 @@ class Work:
         runner, handler = self._runner, self._handler
         ended: list[Ended] = []
 
-        def checked(tx: Connection) -> bool:
+        def commit_allowed(tx: Connection) -> bool:
             # Held until the commit: leases are taken and taken back without the lock of a scope.
-            allowed = runner.authorised(tx, handler, jobs.hold(tx, self.jobs))
+            allowed = runner.authorise_jobs(tx, handler, jobs.hold(tx, self.jobs))
             if not allowed:
                 return False
             by_id = {job.id: job for job in allowed}
@@ -164,7 +164,7 @@ class Work:
 
         writes = runner.writes_of(self.jobs, scopes)
         database, name = runner.store.database, f"job.{handler.kind}"
-        if not database.write_mostly(checked, name=name, writes=writes):
+        if not database.write_mostly(commit_allowed, name=name, writes=writes):
             raise LeaseLost("None of these jobs may be carried on: nothing was stored.")
         self.ended += len(ended)
         self.is_proof |= any(end.cost for end in ended)
@@ -304,11 +304,11 @@ class JobRunner:
         with self.store.database.read() as connection:
             return jobs.due_in_turn(connection, kinds, limit=limit)
 
-    def authorised(
+    def authorise_jobs(
         self, tx: Connection, handler: Handler, leased: Sequence[jobs.LeasedJob]
     ) -> list[jobs.LeasedJob]:
         """Return the jobs whose actor may still write in their scope; the others end here."""
-        allowed, unfit = self._sorted(tx, handler, leased)
+        allowed, unfit = self._sort_by_refusal(tx, handler, leased)
         for reason, refused in unfit.items():
             if reason in _SUSPENDED:
                 jobs.wait(tx, refused, code=reason, text=_SUSPENDED[reason])
@@ -316,7 +316,7 @@ class JobRunner:
                 jobs.end(tx, refused, "dead", code=reason, text=_UNFIT[reason])
         return allowed
 
-    def _sorted(
+    def _sort_by_refusal(
         self, connection: Connection, handler: Handler, leased: Sequence[jobs.LeasedJob]
     ) -> tuple[list[jobs.LeasedJob], dict[ReasonCode, list[jobs.LeasedJob]]]:
         allowed: list[jobs.LeasedJob] = []
@@ -379,7 +379,7 @@ class JobRunner:
                 without=() if job_id else self._resting(handler.kind),
             )
             # Before anything of theirs is read, or leaves for a model.
-            return self.authorised(tx, handler, leased)
+            return self.authorise_jobs(tx, handler, leased)
 
         return self.store.database.write(unit, name="jobs.lease", writes=_LEASES)
 
@@ -527,7 +527,7 @@ class JobRunner:
         error: BaseException,
         result: Round,
     ) -> None:
-        code, text = _described(error)
+        code, text = _describe_error(error)
         self._write(partial(jobs.wait, jobs=leased, code=code, text=text), "jobs.wait")
         for job in leased:
             failed = FailedJob(job.id, handler.kind, "retry_scheduled", code, text)
@@ -543,7 +543,7 @@ class JobRunner:
         is_last: bool,
     ) -> None:
         """Count the attempt, and end the job after its last one."""
-        code, text = _described(error)
+        code, text = _describe_error(error)
         last = error.end_state if isinstance(error, TallystickError) else "dead"
 
         def unit(tx: Connection) -> JobState | None:
@@ -654,7 +654,7 @@ def enqueue_in_scope(store: Store, kind: str, subject_id: str, scope_id: int) ->
     store.database.write(unit, name="jobs.enqueue", writes=Writes.of(scope))
 
 
-def _described(error: BaseException) -> tuple[str, str]:
+def _describe_error(error: BaseException) -> tuple[str, str]:
     """Return the code and the text of an error, as a job keeps them."""
     if isinstance(error, TallystickError):
         return error.code, str(error)

@@ -11,7 +11,7 @@ from tallystick.memory import read
 from tallystick.memory.passages import hit_for_model, passage_text, unfold
 from tallystick.policy.redaction import Redactor
 from tallystick.records import Hit
-from tallystick.records.framing import CLOSE, OPEN, Quote, frame_code, framed, may_be_recalled
+from tallystick.records.framing import CLOSE, OPEN, Quote, frame_code, frame_quotes, may_be_recalled
 from tallystick.records.framing import without_frames as _without_frames
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
@@ -28,7 +28,7 @@ def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
         quotes.append(Quote(text, hit.memory.speaker, part))
     if not quotes:
         return ""
-    return framed(quotes, services_of(bound).memory.frame_keys.signing(bound.scope))
+    return frame_quotes(quotes, services_of(bound).memory.frame_keys.signing(bound.scope))
 
 
 def hits_for_model(bound: BoundTally | TallyElsewhere, hits: Iterable[Hit]) -> list[Hit]:

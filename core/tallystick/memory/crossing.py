@@ -133,7 +133,7 @@ def _plan(
 ) -> _Plan:
     origin = context.visible(connection, actor, memory_id, "read")
     memory = origin.memory
-    leaving = context.gate.confirmed(connection, actor, operation, memory.scope)
+    leaving = context.gate.confirm_and_decide(connection, actor, operation, memory.scope)
     if into == memory.scope:
         raise InvalidInput(f"The memory stands in {into} already. Name another scope.")
     if into.kind in ("private", "diary"):
@@ -141,7 +141,7 @@ def _plan(
     space = spaces.of_scopes(connection, [into]).get(into)
     if space is None and into.kind in _NEEDS_SPACE:
         raise _refusal(leaving, into, "missing_memory_space")
-    entering = context.gate.confirmed(connection, actor, "write", into)
+    entering = context.gate.confirm_and_decide(connection, actor, "write", into)
     if if_version is not None and memory.version != if_version:
         raise VersionConflict(memory_id, expected=if_version, actual=memory.version)
     if memory.state != "active":

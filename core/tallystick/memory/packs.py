@@ -28,7 +28,7 @@ from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.ports import TokenCounter
 from tallystick.records import Actor, ContextPack, Holds, Memory, PackItem, Scope
 from tallystick.records.escaping import as_name
-from tallystick.records.framing import Quote, framed
+from tallystick.records.framing import Quote, frame_quotes
 from tallystick.records.times import moment_text
 from tallystick.storage.rows import memories, scopes
 
@@ -222,7 +222,7 @@ class _Filling:
         self._contents: dict[str, Content] = {}
         self._headings: set[str] = set()
         self._legends: set[str] = set()
-        self.remaining = budget_tokens - counter.count(framed(["x"], b""))
+        self.remaining = budget_tokens - counter.count(frame_quotes(["x"], b""))
 
     def add(self, item: PackItem, budget: int) -> int:
         """Add an item if it costs no more than `budget` tokens and is not in the pack; return its
@@ -346,7 +346,7 @@ class _Filling:
         for item in numbered:
             visible.setdefault(_visibility(item), []).append(int(item.handle))
         legend = [f"{name}: {as_ranges(sorted(places))}" for name, places in visible.items()]
-        return framed(quotes, key, legend=legend), numbered
+        return frame_quotes(quotes, key, legend=legend), numbered
 
     def _quote(self, item: PackItem) -> Quote:
         """Return one item as the agent reads it: its kind and day, its text, and the id to cite."""

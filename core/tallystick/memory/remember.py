@@ -500,7 +500,7 @@ def _origin(write: MemoryWrite, memory_id: str) -> memories.Stored:
     """
     context, actor = write.context, write.actor
     origin = context.visible(write.tx, actor, memory_id, "read")
-    decision = context.gate.confirmed(write.tx, actor, "reflect", origin.memory.scope)
+    decision = context.gate.confirm_and_decide(write.tx, actor, "reflect", origin.memory.scope)
     reason = _UNFIT.get(origin.memory.state)
     if reason is not None:
         raise Denied(decision.model_copy(update={"allowed": False, "reason": reason}))

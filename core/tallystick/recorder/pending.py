@@ -2,18 +2,18 @@
 
 One hand-over passes these stages:
 
-    enqueue      a hook added something; the item waits in the write queue, once
-    prepare      on the writer's thread, before it takes the database: payloads are redacted, hashed
-    add_to       inside the transaction: rows and chain entries are added to the batch
-    take_back    the batch was rolled back: all that `add_to` changed is restored
-    drop         storage refused the item by itself: what waits is counted as missing
-    committed    the transaction is committed; only now does anybody read a receipt or an end
+    enqueue          a hook added something; the item waits in the write queue, once
+    prepare          on the writer's thread, before it takes the database: payloads are redacted, hashed
+    add_to           inside the transaction: rows and chain entries are added to the batch
+    take_back        the batch was rolled back: all that `add_to` changed is restored
+    drop             storage refused the item by itself: what waits is counted as missing
+    finish_commit    the transaction is committed; only now does anybody read a receipt or an end
 
 `add_to` runs before the commit is certain, so that it may change nothing that `take_back` cannot
-restore. `finish_commit` follows every hand-over, also one that was taken back: an item that has nothing
-in the transaction must ignore it. Several items of one run may be in one batch; items are taken
-back in the reverse of the order in which they were added, and only the one that added the start of
-the run takes it back.
+restore. `finish_commit` follows every hand-over, also one that was taken back: an item that has
+nothing in the transaction must ignore it. Several items of one run may be in one batch; items are
+taken back in the reverse of the order in which they were added, and only the one that added the
+start of the run takes it back.
 
 A hook may add to a step at any moment, also between these stages. What it adds waits in a list of
 its own until the next `add_to`, which takes the whole list under the step's lock. The end of a step

@@ -312,13 +312,13 @@ def checked_arguments(cls: type[T]) -> type[T]:
         if name.startswith("_"):
             continue
         if isinstance(member, classmethod):
-            setattr(cls, name, classmethod(_checked(member.__func__)))
+            setattr(cls, name, classmethod(_check_arguments(member.__func__)))
         elif inspect.isfunction(member):
-            setattr(cls, name, _checked(member))
+            setattr(cls, name, _check_arguments(member))
     return cls
 
 
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
+def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     names = list(inspect.signature(function).parameters)
     if len(names) == 1:  # the instance alone
         return function

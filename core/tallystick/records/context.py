@@ -15,7 +15,7 @@ from tallystick.records.identity import Scope
 from tallystick.records.memory import Memory
 from tallystick.records.policy import PolicyRule
 from tallystick.records.source import SourceRef
-from tallystick.records.times import MomentField, datetime_of, microseconds, resolved
+from tallystick.records.times import MomentField, datetime_of, microseconds, resolve_moment
 
 ItemKind = Literal[
     "system",
@@ -137,7 +137,7 @@ class ContextItem(Record):
         """Microseconds UTC at which it was last known to be true: `freshness_ts`, else
         `created_at`.
         """
-        return resolved(self.created_at if self.freshness_ts is None else self.freshness_ts)
+        return resolve_moment(self.created_at if self.freshness_ts is None else self.freshness_ts)
 
     def at(self, zone: tzinfo) -> Self:
         """Return it with every moment in microseconds UTC, as meant in `zone`.

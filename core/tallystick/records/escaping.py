@@ -147,11 +147,11 @@ def as_item(text: str) -> str:
     """Return a text as one item of a list: it begins like no other item and like no message, and
     its further lines are set off from the items.
     """
-    first, *more = escaped(text).strip().split("\n")
-    return "\n".join([_at_start(first), *(_continued(line) for line in more)])
+    first, *more = escape_marks(text).strip().split("\n")
+    return "\n".join([_at_start(first), *(_indent_continuation(line) for line in more)])
 
 
-def _continued(line: str) -> str:
+def _indent_continuation(line: str) -> str:
     line = _ITEM.sub(r"\1\\", _ROLE.sub(r"\1\\", line))
     return f"{_INDENT}{line}".rstrip()
 
@@ -160,17 +160,17 @@ def as_field(text: str) -> str:
     """Return a text as the value of a field, whose own marks say where it ends: none of its lines
     begins like a message.
     """
-    return _ROLE.sub(r"\1\\", escaped(text))
+    return _ROLE.sub(r"\1\\", escape_marks(text))
 
 
 def as_name(text: str) -> str:
     """Return a name, such as that of a speaker, in one line: it ends no label and begins none."""
-    lines = (line.strip() for line in escaped(text).split("\n"))
+    lines = (line.strip() for line in escape_marks(text).split("\n"))
     name = _COLON.sub(r"\\\g<0>", _at_start(" ".join(line for line in lines if line)))
     return f"\\{name}" if name.casefold() in _OBEYED else name
 
 
-def escaped(text: str) -> str:
+def escape_marks(text: str) -> str:
     """Return a text that opens and closes no frame of ours, has no token of a chat template, no
     source of its own, no hidden character and no picture from elsewhere; its lines stay.
     """
@@ -179,7 +179,7 @@ def escaped(text: str) -> str:
     text = _LINE_BREAKS.sub("\n", text)
     text = _HIDDEN.sub(_shown, text)
     text = _BRACKET.sub(_our_mark, text)
-    text = _TEMPLATE.sub(_broken, text)
+    text = _TEMPLATE.sub(_break_mark, text)
     text = _TRAILER.sub(r"\\(", text)
     return _PICTURE_MARK.sub(_picture, text)
 
@@ -204,7 +204,7 @@ def _at_start(text: str) -> str:
     return text if role is None else f"{role.group(1)}\\{text[role.end() :]}"
 
 
-def _broken(mark: re.Match[str]) -> str:
+def _break_mark(mark: re.Match[str]) -> str:
     return "\\[" if mark.group() == "[" else "&lt;" * len(mark.group())
 
 

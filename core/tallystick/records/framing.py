@@ -56,7 +56,7 @@ class Quote(NamedTuple):
         return f"{self.before}{name}{as_item(self.text)}{self.after}"
 
 
-def framed(
+def frame_quotes(
     quotes: Iterable[Quote | str], key: bytes | None = None, *, legend: Sequence[str] = ()
 ) -> str:
     """Return the texts as one frame, each beginning with its mark; empty for none.

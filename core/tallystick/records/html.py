@@ -37,7 +37,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
     )
     if name in _VOID:
         return Html(f"<{name}{said}>")
-    inner = "".join(_escaped(child) for child in children if child is not None)
+    inner = "".join(_escape_child(child) for child in children if child is not None)
     return Html(f"<{name}{said}>{inner}</{name}>")
 
 
@@ -73,5 +73,5 @@ def _renderers() -> Mapping[type, Renderer]:
     return found
 
 
-def _escaped(child: object) -> str:
+def _escape_child(child: object) -> str:
     return child if isinstance(child, Html) else escape(visible(str(child)))

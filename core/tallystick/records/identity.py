@@ -259,7 +259,7 @@ class Actor(Record):
 
     @field_validator("user")
     @classmethod
-    def _named(cls, value: str) -> str:
+    def _require_name(cls, value: str) -> str:
         if not value.strip():
             raise ValueError("must name somebody")
         return value

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from tallystick.records._base import Persisted, Record
 from tallystick.records.identity import AccessKind, Scope
 from tallystick.records.policy import AccessDecision
-from tallystick.records.times import MomentField, datetime_of, microseconds, resolved
+from tallystick.records.times import MomentField, datetime_of, microseconds, resolve_moment
 
 PrincipalType = Literal["user", "agent", "project", "organization", "everyone"]
 SpaceRole = Literal["reader", "writer", "maintainer", "steward"]
@@ -34,7 +34,7 @@ class SpaceMember(Record):
     @property
     def ends_at(self) -> int | None:
         """Microseconds UTC from which on it no longer counts; None means never."""
-        return resolved(self.expires_at)
+        return resolve_moment(self.expires_at)
 
     def at(self, zone: tzinfo) -> Self:
         """Return it with its end in microseconds UTC, as meant in `zone`."""

@@ -91,7 +91,7 @@ def microseconds(
     try:
         away = distance(moment) if now is not None else None
         if away is not None and now is not None:
-            return _checked(now + (-away if back else away) // _MICROSECOND)
+            return _check_moment(now + (-away if back else away) // _MICROSECOND)
         known = _known(moment)
         return known if isinstance(known, int) else _since_epoch(known.replace(tzinfo=zone))
     except ValueError as error:
@@ -124,7 +124,7 @@ def seconds(duration: Duration, *, name: str) -> int:
     return duration
 
 
-def resolved(moment: Occasion | None) -> int | None:
+def resolve_moment(moment: Occasion | None) -> int | None:
     """Return a moment of a record; one that still lacks its time zone is read as UTC."""
     return moment if moment is None or isinstance(moment, int) else microseconds(moment)
 
@@ -167,7 +167,7 @@ def optional_datetime_of(field: str) -> DatetimeOf[datetime | None]:
 def _known(moment: object) -> int | datetime:
     """Return microseconds, or a datetime without an offset. Raises ValueError."""
     if isinstance(moment, int) and not isinstance(moment, bool):
-        return _checked(moment)
+        return _check_moment(moment)
     if isinstance(moment, str):
         try:
             moment = datetime.fromisoformat(moment.strip())
@@ -182,10 +182,10 @@ def _known(moment: object) -> int | datetime:
 
 
 def _since_epoch(moment: datetime) -> int:
-    return _checked((moment - _EPOCH) // _MICROSECOND)
+    return _check_moment((moment - _EPOCH) // _MICROSECOND)
 
 
-def _checked(moment: int) -> int:
+def _check_moment(moment: int) -> int:
     """Return the moment. Raises ValueError where it is none, or is in another unit."""
     if not FIRST_MOMENT <= moment <= LAST_MOMENT:
         raise ValueError(f"{moment} is no moment of the years 1 to 9999. {_FORMS}.")

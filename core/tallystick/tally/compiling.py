@@ -83,16 +83,16 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redac
         if isinstance(candidate, Hit):
             if candidate.score >= CONFIDENT:
                 found.add(candidate.memory.id)
-            memories.append(_for_model(_detached(candidate.memory), redactor))
+            memories.append(_for_model(_detach_mappings(candidate.memory), redactor))
         elif isinstance(candidate, Memory):
-            memories.append(_for_model(_detached(candidate), redactor))
+            memories.append(_for_model(_detach_mappings(candidate), redactor))
         elif isinstance(candidate, WorkingMemory):
             items.extend(
                 item.model_copy(update={"content": redactor.redact_text(item.content).text})
                 for item in candidate.items()
             )
         else:
-            items.append(_detached(ContextItem.load(candidate).at(zone)))
+            items.append(_detach_mappings(ContextItem.load(candidate).at(zone)))
     return Candidates(tuple(items), tuple(memories), frozenset(found))
 
 
@@ -136,7 +136,7 @@ def compile_request(
     # Compiled as it would be sent before anybody is asked: a grant is used up by what is possible.
     allowed = {wish.rule_id: wish.item_ids for wish in requests}
     try:
-        granted, compiled = _compiled(
+        granted, compiled = _compile_measured(
             services, request.model_copy(update={"approved": allowed}), home
         )
     except RequestDenied as error:
@@ -147,7 +147,7 @@ def compile_request(
     answers = ask(approvals, _actions(request, requests), call) if requests else []
     is_blocked = any(answer.state != "granted" for answer in answers)
     if call.step is not None:
-        shown = _compiled(services, request, home) if is_blocked else (granted, compiled)
+        shown = _compile_measured(services, request, home) if is_blocked else (granted, compiled)
         _record(call.step, *shown, is_blocked=is_blocked)
     settle(answers, call, {"applies_to": "context_item"})
     contents = {item.id: item.content for item in compiled.selected_items} if requests else {}
@@ -177,7 +177,7 @@ def record_again(
     call.step.record("compiled", compiled, summary=partial(_summary, compiled))
 
 
-def _compiled(
+def _compile_measured(
     services: Services, request: CompilationRequest, home: Scope
 ) -> tuple[CompilationRequest, CompiledContext]:
     measured = request.model_copy(update={"relevance": _relevance(services, request)})
@@ -244,7 +244,7 @@ def _with_codes(services: Services, compiled: CompiledContext, home: Scope) -> C
     return compiled.model_copy(update={"frame_codes": (remembered, context)})
 
 
-def _detached(record: _Record) -> _Record:
+def _detach_mappings(record: _Record) -> _Record:
     """Copy the mappings of a record, because its holder may edit them before they are recorded."""
     if isinstance(record, Memory):
         mappings: object = record.attributes
@@ -314,7 +314,7 @@ def _summary(compiled: CompiledContext) -> dict[str, Any]:
     }
 
 
-def weighted(config: CompileConfig | None, weights: ScoreWeights) -> CompileConfig:
+def apply_weights(config: CompileConfig | None, weights: ScoreWeights) -> CompileConfig:
     """Return a configuration with the weights of the settings, unless it names its own."""
     if config is None:
         return CompileConfig(weights=weights)

@@ -99,7 +99,7 @@ class Corrections(Part):
             valid_from=self._view._moment(valid_from, "valid_from"),
             force=force,
         )
-        with self._view._observed("memory_write", "correct") as call:
+        with self._view._observe_call("memory_write", "correct") as call:
             if mode == "apply":
                 self._view._admit("forget" if correction == "delete" else "modify")
             result = memory.correct(
@@ -197,7 +197,7 @@ class Corrections(Part):
             since=self._view._ago(since, "since"),
             until=self._view._ago(until, "until"),
         )
-        with self._view._observed("memory_write", "forget_matching") as call:
+        with self._view._observe_call("memory_write", "forget_matching") as call:
             forgetting = memory.forget_matching(
                 self._view._services.memory,
                 self._view._traced_actor,
@@ -264,7 +264,7 @@ class Corrections(Part):
     ) -> Crossing:
         if mode == "preview":
             self._view._admit("preview")
-        with self._view._observed("memory_write", operation) as call:
+        with self._view._observe_call("memory_write", operation) as call:
             if mode == "apply":
                 self._view._admit("write")
             crossing = memory.cross(

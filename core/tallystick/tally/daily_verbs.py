@@ -56,11 +56,11 @@ from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.compiling import (
     Candidate,
     CandidateItems,
+    apply_weights,
     candidates_of,
     compile_request,
     record_again,
     require_fitting_scopes,
-    weighted,
 )
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.enforcement import (
@@ -166,7 +166,7 @@ class DailyVerbs(MemoryView):
             )
         if confirm_token is not None:
             raise InvalidInput("`confirm_token` goes with `force`; else nothing is previewed.")
-        with self._observed("memory_write", "forget") as call:
+        with self._observe_call("memory_write", "forget") as call:
             self._admit("forget")
             forgotten = memory.forget(
                 self._services.memory,
@@ -216,7 +216,7 @@ class DailyVerbs(MemoryView):
         """
         self._admit("read")
         context = self._services.memory
-        with self._observed("memory_read", "explore") as call:
+        with self._observe_call("memory_read", "explore") as call:
             modes = {
                 name: explore
                 for extension in self._services.extensions
@@ -304,7 +304,7 @@ class DailyVerbs(MemoryView):
             self._services.zone,
             self._services.memory.redactor,
         )
-        with self._observed("compile", "compile") as call:
+        with self._observe_call("compile", "compile") as call:
             if call.step is not None:
                 require_fitting_scopes(self._services, self.actor, candidates, call.step.run.scope)
             request = CompilationRequest.load(
@@ -329,7 +329,9 @@ class DailyVerbs(MemoryView):
                     "token_budget": budget,
                     "response_reserve": reserve,
                     "as_of": self._services.store.clock.now() if at is None else at,
-                    "compile_config": weighted(config, self._services.settings.compile_weights),
+                    "compile_config": apply_weights(
+                        config, self._services.settings.compile_weights
+                    ),
                     "target": target or TargetProfile(),
                     "summaries": dict(summaries or {}),
                     "agent": self.actor.agent,
@@ -339,7 +341,7 @@ class DailyVerbs(MemoryView):
             )
             return compile_request(self._services, request, call, self._approvals, home=self.scope)
 
-    def _recompiled(
+    def _compile_again(
         self, compiled: CompiledContext, budget: int, call: ObservedCall
     ) -> CompiledContext:
         """Compile the candidates of a context again, for less. Raises BudgetInfeasible, and
@@ -536,7 +538,7 @@ class DailyVerbs(MemoryView):
             environment=environment,
             sensitivity=sensitivity,
         )
-        return self._checked(AllowedToolCall, facts, piece, approval_token)
+        return self._check_call(AllowedToolCall, facts, piece, approval_token)
 
     def check_model_call(
         self,
@@ -584,12 +586,12 @@ class DailyVerbs(MemoryView):
             environment=environment,
             sensitivity=sensitivity,
         )
-        return self._checked(AllowedModelCall, facts, piece, approval_token)
+        return self._check_call(AllowedModelCall, facts, piece, approval_token)
 
-    def _checked(self, kind: type[A], facts: CallFacts, piece: str, token: str | None) -> A:
+    def _check_call(self, kind: type[A], facts: CallFacts, piece: str, token: str | None) -> A:
         rules = self._services.call_rules
         rules.register(self.actor, facts.kind, piece)
-        with self._observed("policy_check", facts.name or facts.kind) as call:
+        with self._observe_call("policy_check", facts.name or facts.kind) as call:
             return check_call(
                 kind,
                 rules,
@@ -605,7 +607,7 @@ class DailyVerbs(MemoryView):
         rules = self._services.call_rules
         if not rules.of(facts.kind):
             return
-        with self._observed("policy_check", facts.name or facts.kind) as call:
+        with self._observe_call("policy_check", facts.name or facts.kind) as call:
             refuse_unenforced(rules, self._approvals, facts, call)
 
     def _refuse_withheld(
@@ -626,7 +628,7 @@ class DailyVerbs(MemoryView):
             self._services, self.actor, tuple(items), tuple(tools), environment, **facts
         )
         if request is not None:
-            with self._observed("policy_check", model or "model_call") as call:
+            with self._observe_call("policy_check", model or "model_call") as call:
                 refuse_withheld(self._services.call_rules, self._approvals, request, call)
 
     @property

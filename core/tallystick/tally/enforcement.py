@@ -72,7 +72,7 @@ class Allowed:
         return self.redactor is not None
 
     def _clean(self, value: Any) -> Any:
-        return value if self.redactor is None else _cleaned(self.redactor, value)
+        return value if self.redactor is None else _redact_value(self.redactor, value)
 
 
 class AllowedToolCall(Allowed):
@@ -119,20 +119,20 @@ def copied_arguments(value: Any) -> Any:
     they are nested without end.
     """
     try:
-        return _copied(value)
+        return _copy_value(value)
     except RecursionError:
         raise InvalidInput(
             "The arguments of the call are nested too deeply to be checked."
         ) from None
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _copied(inner) for key, inner in value.items()}
+        return {key: _copy_value(inner) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_copied(inner) for inner in value]
+        return [_copy_value(inner) for inner in value]
     if isinstance(value, tuple) and type(value) is tuple:
-        return tuple(map(_copied, value))
+        return tuple(map(_copy_value, value))
     if isinstance(value, BaseModel | set) or (is_dataclass(value) and not isinstance(value, type)):
         return deepcopy(value)
     return value
@@ -162,12 +162,10 @@ def check_call(
         _record(call, facts, judged, "allowed")
         return kind(rule.id, rule.effect, checked=facts.arguments)
     if rule.effect == "deny":
-        raise _denied(
-            approvals, call, facts, judged, "denied_by_rule", rule.description or rule.name
-        )
+        raise _deny(approvals, call, facts, judged, "denied_by_rule", rule.description or rule.name)
     if rule.effect == "require_receipt":
         if not is_recorded:
-            raise _denied(
+            raise _deny(
                 approvals,
                 call,
                 facts,
@@ -184,7 +182,7 @@ def check_call(
         if facts.kind == "tool_call":
             arguments = _cleaned_arguments(redactor, facts, judged)
         return kind(rule.id, rule.effect, None, redactor, checked=arguments)
-    answers = ask(approvals, [(_guarded(facts, judged), rule)], call, token=token)
+    answers = ask(approvals, [(_guarded_call(facts, judged), rule)], call, token=token)
     settle(answers, call, _facts(facts, judged))
     return kind(rule.id, rule.effect, answers[0].approval, checked=facts.arguments)
 
@@ -203,7 +201,7 @@ def refuse_unenforced(
     if rule.effect == "require_receipt" and call.step is not None:
         _record(call, facts, judged, "allowed")
         return
-    raise _denied(
+    raise _deny(
         approvals,
         call,
         facts,
@@ -369,7 +367,7 @@ def _record_wait(call: ObservedCall, approval: Approval, state: str) -> None:
     call.record("approval", payload, summary=summary)
 
 
-def _guarded(facts: CallFacts, judged: Judged) -> GuardedCall:
+def _guarded_call(facts: CallFacts, judged: Judged) -> GuardedCall:
     if judged.arguments is UNREADABLE:
         if not isinstance(facts.arguments, str):
             raise InvalidInput(
@@ -380,7 +378,7 @@ def _guarded(facts: CallFacts, judged: Judged) -> GuardedCall:
     return GuardedCall(facts.kind, facts.name or _NO_NAME, judged.arguments)
 
 
-def _denied(
+def _deny(
     approvals: Approvals,
     call: ObservedCall,
     facts: CallFacts,
@@ -446,7 +444,7 @@ def _cleaned_arguments(redactor: Redactor, facts: CallFacts, judged: Judged) -> 
         ) from None
 
 
-def _cleaned(redactor: Redactor, value: Any) -> Any:
+def _redact_value(redactor: Redactor, value: Any) -> Any:
     if isinstance(value, str):
         return redactor.redact_text(value).text
     try:

@@ -89,9 +89,9 @@ def _find_kept(
         is_same = answer is not None and captured.words("", answer) == spoken
         is_under_way = kept.request.created_at >= run.record.started_at
         if spoken is None or is_same or (answer is None and is_under_way):
-            captured.add(words, kept.captured(kept.request))
+            captured.add(words, kept.captured_turn(kept.request))
             if is_same and kept.answer is not None and answer is not None:
-                captured.add(captured.words("assistant", answer), kept.captured(kept.answer))
+                captured.add(captured.words("assistant", answer), kept.captured_turn(kept.answer))
             return
 
 

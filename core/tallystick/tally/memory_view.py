@@ -124,7 +124,7 @@ class MemoryView:
     def _recordings(self) -> Recordings:
         return Recordings(self._services.recorder, self.actor, counter=self._services.counter)
 
-    def _observed(self, kind: StepKind, name: str) -> AbstractContextManager[ObservedCall]:
+    def _observe_call(self, kind: StepKind, name: str) -> AbstractContextManager[ObservedCall]:
         """Observe one call of a verb for the recorder, and journal a refusal in it."""
         return observe(self._services, self.actor, self.scope, kind, name)
 
@@ -256,7 +256,7 @@ class MemoryView:
         or LlamaIndex, which keeps its ids, metadata and address. `idempotency_key` is that of the
         whole call; an item may have one of its own beside it. `timeout_ms` is for all together.
         """
-        with self._observed("memory_write", "remember") as call:
+        with self._observe_call("memory_write", "remember") as call:
             new = [self._new_memory(item, call) for item in items]
             self._admit("write", count=len(new))
             results = memory.remember(
@@ -345,7 +345,7 @@ class MemoryView:
             raise InvalidInput("`budget_tokens` must be at least 1.")
         run = current_run()
         default_limit = _HITS if budget_tokens is None else _PACKED_HITS
-        with self._observed("memory_read", "recall") as call:
+        with self._observe_call("memory_read", "recall") as call:
             request = memory.RecallRequest(
                 limit=default_limit if limit is None else limit,
                 kinds=tuple(kinds),
@@ -501,7 +501,7 @@ class MemoryView:
         elif manual_override is not False:
             lock_until = self._moment(manual_override, "manual_override", ahead=True)
         changes = self._with_moments(changes)
-        with self._observed("memory_write", "modify") as call:
+        with self._observe_call("memory_write", "modify") as call:
             self._admit("modify")
             change = memory.modify(
                 self._services.memory,
@@ -526,7 +526,7 @@ class MemoryView:
         idempotency_key: IdempotencyKey = None,
     ) -> Change:
         """Bring a forgotten memory back as it was, within its window. Raises as `modify`."""
-        with self._observed("memory_write", "recover") as call:
+        with self._observe_call("memory_write", "recover") as call:
             self._admit("modify")
             change = memory.recover(
                 self._services.memory,
@@ -578,7 +578,7 @@ class MemoryView:
         it, why it is there and whether it is still valid. Raises as `recall`.
         """
         self._admit("read")
-        with self._observed("memory_read", "context_pack") as call:
+        with self._observe_call("memory_read", "context_pack") as call:
             pack = memory.context_pack(
                 self._services.memory,
                 self.actor,
@@ -603,7 +603,7 @@ class MemoryView:
         summaries and the latest notes.
         """
         self._admit("read")
-        with self._observed("memory_read", "wake") as call:
+        with self._observe_call("memory_read", "wake") as call:
             pack = memory.wake(
                 self._services.memory,
                 self.actor,

@@ -54,7 +54,7 @@ class Caller(Protocol):
     def _services(self) -> Services: ...
     def check_model_call(self, *args: Any, **kwargs: Any) -> AllowedModelCall: ...
     def join_run(self, agent_name: str, **options: Any) -> tuple[Run, bool]: ...
-    def _recompiled(
+    def _compile_again(
         self, compiled: CompiledContext, budget: int, call: ObservedCall
     ) -> CompiledContext: ...
     def _record_again(self, compiled: CompiledContext, call: ObservedCall) -> None: ...
@@ -140,7 +140,7 @@ def call_model(
 ) -> ModelCall:
     """Send a compiled context and return the recorded call."""
     chosen = model_provider(provider)
-    with _recorded(view, compiled, chosen, agent_name) as call:
+    with _record_call(view, compiled, chosen, agent_name) as call:
         request = call.prepare(compiled, parameters, preflight, approval_token)
         with enforcing("model_call", call.model):
             response = chosen.send(request)
@@ -160,7 +160,7 @@ def stream_model(
 ) -> Iterator[ModelStream]:
     """Send a compiled context; its answer is read while it comes, and recorded so far."""
     chosen = model_provider(provider)
-    with _recorded(view, compiled, chosen, agent_name) as call:
+    with _record_call(view, compiled, chosen, agent_name) as call:
         request = call.prepare(compiled, parameters, preflight, approval_token)
         with (
             enforcing("model_call", call.model),
@@ -248,13 +248,13 @@ class _RecordedCall:
         """Return the request that may be sent: rendered, checked by the provider's form and by the
         rules, and small enough.
         """
-        request = self._allowed(compiled, parameters, approval_token)
+        request = self._allowed_request(compiled, parameters, approval_token)
         if preflight != "off":
             request = self._fitting(compiled, parameters, request, preflight)
         self._observed.record("request", request, summary={"provider": self.provider.name})
         return request
 
-    def _allowed(
+    def _allowed_request(
         self, compiled: CompiledContext, parameters: Mapping[str, Any], token: str | None
     ) -> dict[str, Any]:
         """Return the request for a context, as the rules let it pass."""
@@ -295,8 +295,8 @@ class _RecordedCall:
             # Our tokens are worth `count / used` of the provider's.
             used = compiled.token_allocation["used"]
             budget = reserve + int(used * most / count * _MARGIN)
-            compiled = self.view._recompiled(compiled, budget, self._observed)
-            request = self._allowed(compiled, parameters, None)
+            compiled = self.view._compile_again(compiled, budget, self._observed)
+            request = self._allowed_request(compiled, parameters, None)
             count = self.provider.count_tokens(request)
         if count > most:
             raise BudgetInfeasible(budget=most, required={"the request": count})
@@ -335,7 +335,7 @@ class _RecordedCall:
 
 
 @contextmanager
-def _recorded(
+def _record_call(
     view: Caller, compiled: CompiledContext, provider: ModelProvider, agent_name: str
 ) -> Iterator[_RecordedCall]:
     """Open the step of a call: the open model step that has no request yet, a new one of the run

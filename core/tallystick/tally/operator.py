@@ -115,7 +115,7 @@ class Operator:
         if mode == "apply":
             self._services.gate.require_person(self.actor, "delete", self.scope)
             self._services.gate.admit(self.actor, "erase", self.scope, count=len(ids))
-        with self._services.background.paused():
+        with self._services.background.pause():
             return erase.erase(
                 self._services.memory,
                 self.actor,
@@ -156,7 +156,7 @@ class Operator:
         if mode == "apply":
             self._services.gate.require_person(self.actor, "delete", self.scope)
             self._services.gate.admit(self.actor, "erase", self.scope)
-        with self._services.background.paused():
+        with self._services.background.pause():
             return erase_user.erase_user(
                 self._services.memory,
                 self.actor,
@@ -191,7 +191,7 @@ class Operator:
         if mode == "apply":
             self._services.gate.require_person(self.actor, "delete", self.scope)
             self._services.gate.admit(self.actor, "erase", self.scope)
-        with self._services.background.paused():
+        with self._services.background.pause():
             return erase.erase_recorded(
                 self._services.memory,
                 self.actor,

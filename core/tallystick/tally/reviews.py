@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tallystick.jobs.reviews import decide, listed, review_of
+from tallystick.jobs.reviews import decide, list_proposals, review_of
 from tallystick.records import (
     JsonObject,
     Limit,
@@ -49,7 +49,7 @@ class Reviews(Part):
         not be concluded from any more), InvalidInput, InvalidRecord, StateConflict where it was
         decided or its target changed, IdempotencyMismatch; then nothing changed.
         """
-        with self._view._observed("memory_write", "review") as call:
+        with self._view._observe_call("memory_write", "review") as call:
             self._view._admit("write")
             decided = decide(
                 self._view._services.memory,
@@ -80,7 +80,7 @@ class Reviews(Part):
         whose sources this actor may not see are left out. Raises Denied, InvalidInput, NotFound.
         """
         self._view._admit("read")
-        return listed(
+        return list_proposals(
             self._view._services.memory,
             self._view.actor,
             self._view.scope,

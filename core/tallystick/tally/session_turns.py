@@ -60,7 +60,7 @@ class KeptExchange(NamedTuple):
     answer: Memory | None
     """The last words of the agent after them."""
 
-    def captured(self, turn: Memory) -> Captured:
+    def captured_turn(self, turn: Memory) -> Captured:
         """Return one of its turns as it was stored."""
         source = turn.sources[0].source_id if turn.sources else ""
         remembered = Remembered(

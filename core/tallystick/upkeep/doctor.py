@@ -73,9 +73,9 @@ def diagnose(
         "erasure": lambda connection: [_erasure(connection)],
         "texts": lambda connection: [_texts(connection)],
         "journal window": lambda connection: [_window(connection)],
-        "changes": lambda connection: [_frozen(connection)],
+        "changes": lambda connection: [_check_frozen(connection)],
         "who acts": lambda connection: [_who_acts(context, connection)],
-        "recorder": lambda connection: [_recorded(connection)],
+        "recorder": lambda connection: [_check_recorder(connection)],
         "policy rules": _rules,
         "jobs": lambda connection: [_jobs(connection)],
     }
@@ -83,16 +83,16 @@ def diagnose(
     for check, run in checks.items():
         findings += _read(context, check, run)
     for each in background.derived:
-        findings += _guarded(each.name, each.check)
-    findings += _guarded("files", lambda: _files(context))
-    findings += _guarded("retention", lambda: _retention(context, actor, windows))
-    findings += _guarded("objects", lambda: _objects(context))
+        findings += _run_check(each.name, each.check)
+    findings += _run_check("files", lambda: _files(context))
+    findings += _run_check("retention", lambda: _retention(context, actor, windows))
+    findings += _run_check("objects", lambda: _objects(context))
     if not repair:
         return tuple(findings)
     repairs: dict[str, Callable[[], Finding]] = {
-        "erasure": lambda: _finished(context, background),
+        "erasure": lambda: _finish_erasure(context, background),
         "texts": lambda: _removed_texts(context, background, actor),
-        "jobs": lambda: _requeued(context, background, actor, reason),
+        "jobs": lambda: _requeue_jobs(context, background, actor, reason),
         "objects": lambda: _swept(context),
         **{each.name: partial(each.repair, actor) for each in background.derived},
     }
@@ -103,7 +103,7 @@ def diagnose(
         if repair_one is None or finding.status != wanted:
             repaired.append(finding)
         else:
-            repaired += _guarded(finding.check, repair_one)
+            repaired += _run_check(finding.check, repair_one)
     mended = sorted({each.check for each in repaired if each.status == "repaired"})
     if mended:
         context.store.database.write(
@@ -134,10 +134,10 @@ def _read(
         with damage_read(), context.store.database.read() as connection:
             return list(run(connection))
 
-    return _guarded(check, read)
+    return _run_check(check, read)
 
 
-def _guarded(check: str, run: Callable[[], Finding | list[Finding]]) -> list[Finding]:
+def _run_check(check: str, run: Callable[[], Finding | list[Finding]]) -> list[Finding]:
     """Run a check; what it could not read is its finding."""
     try:
         findings = run()
@@ -206,8 +206,8 @@ def _swept(context: MemoryContext) -> Finding:
     return _finding("objects", "repaired", text)
 
 
-def _finished(context: MemoryContext, background: Background) -> Finding:
-    with background.paused():
+def _finish_erasure(context: MemoryContext, background: Background) -> Finding:
+    with background.pause():
         finish(context)
     text = "an erasure that was cut off is finished"
     return _finding("erasure", "repaired", text)
@@ -223,18 +223,20 @@ def _removed_texts(context: MemoryContext, background: Background, actor: Actor)
         settings_rows.set_setting(tx, PENDING, "1")
         return len(bodies), len(about)
 
-    with background.paused():
+    with background.pause():
         bodies, words = context.store.database.write(unit, name="doctor.texts")
         finish(context)
-    text = f"{_unowned(bodies, words)} were removed, and the files were written anew"
+    text = f"{_count_unowned(bodies, words)} were removed, and the files were written anew"
     return _finding("texts", "repaired", text)
 
 
-def _unowned(bodies: int, words: int) -> str:
+def _count_unowned(bodies: int, words: int) -> str:
     return f"{bodies} bodies that no row names and the words of {words} proposals without a source"
 
 
-def _requeued(context: MemoryContext, background: Background, actor: Actor, reason: str) -> Finding:
+def _requeue_jobs(
+    context: MemoryContext, background: Background, actor: Actor, reason: str
+) -> Finding:
     requeued = retry_jobs(context, actor, None, reason=reason, idempotency_key=None)
     background.wake()
     text = f"{len(requeued)} jobs will be done anew"
@@ -316,7 +318,7 @@ def _texts(connection: Connection) -> Finding:
     """Look for text whose owner is gone."""
     bodies, words = len(parts.list_orphans(connection)), len(proposals.without_source(connection))
     if bodies or words:
-        text = f"{_unowned(bodies, words)} are stored: run `tally doctor --repair`"
+        text = f"{_count_unowned(bodies, words)} are stored: run `tally doctor --repair`"
         return _finding("texts", "problem", text)
     return _finding("texts", "ok", "every text has an owner")
 
@@ -332,7 +334,7 @@ def _window(connection: Connection) -> Finding:
     return _finding("journal window", "ok", "kept for ever" if days is None else f"{days} days")
 
 
-def _frozen(connection: Connection) -> Finding:
+def _check_frozen(connection: Connection) -> Finding:
     if scopes.is_frozen(connection):
         return _finding("changes", "notice", "an operator has suspended every change of memory")
     return _finding("changes", "ok", "memory may be changed")
@@ -352,7 +354,7 @@ def _who_acts(context: MemoryContext, connection: Connection) -> Finding:
     )
 
 
-def _recorded(connection: Connection) -> Finding:
+def _check_recorder(connection: Connection) -> Finding:
     runs = integrity.runs_with_gaps(connection)
     if not runs:
         return _finding("recorder", "ok", "every run that is kept was recorded without a gap")

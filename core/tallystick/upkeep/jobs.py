@@ -32,7 +32,7 @@ def list_jobs(
     if not everywhere:
         context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
-        last = None if before is None else _seen(context, connection, actor, before)
+        last = None if before is None else _require_readable(context, connection, actor, before)
         return job_list.list_jobs(
             connection,
             scope=None if everywhere else scope,
@@ -46,10 +46,12 @@ def list_jobs(
 def get_job(context: MemoryContext, actor: Actor, job_id: str) -> Job:
     """Return one job. Raises NotFound alike for one that is not there and one of others."""
     with context.store.database.read() as connection:
-        return _seen(context, connection, actor, job_id)
+        return _require_readable(context, connection, actor, job_id)
 
 
-def _seen(context: MemoryContext, connection: Connection, actor: Actor, job_id: str) -> Job:
+def _require_readable(
+    context: MemoryContext, connection: Connection, actor: Actor, job_id: str
+) -> Job:
     job = job_list.find(connection, job_id)
     if job is None or not _may(context, connection, actor, job, "read"):
         raise NotFound(f"There is no job {job_id!a} that {actor.user} may see.")
@@ -85,7 +87,7 @@ def retry_jobs(
                 if job.error_code != job_list.CANCELLED and _may(context, tx, actor, job, "write")
             ]
         else:
-            asked = [_steered(context, tx, actor, job_id).id for job_id in chosen]
+            asked = [_require_writable(context, tx, actor, job_id).id for job_id in chosen]
         found = jobs.requeue(tx, asked)
         if chosen is not None and len(found) < len(asked):
             rest = next(job_id for job_id in asked if job_id not in found)
@@ -123,10 +125,10 @@ def cancel_job(
     def unit(tx: Connection) -> Job:
         answered = call.read_answer(tx)
         if answered is None:
-            _steered(context, tx, actor, job_id)
+            _require_writable(context, tx, actor, job_id)
             if not jobs.cancel(tx, job_id):
                 # Its worker may have ended it between both statements.
-                state = _steered(context, tx, actor, job_id).state
+                state = _require_writable(context, tx, actor, job_id).state
                 raise StateConflict(
                     job_id, state=state, reason="there is nothing to cancel", what="Job"
                 )
@@ -146,7 +148,7 @@ def _writes(actor: Actor) -> Writes:
     return Writes.of(JOBS, TALLY, actor.private_scope)
 
 
-def _steered(context: MemoryContext, tx: Connection, actor: Actor, job_id: str) -> Job:
+def _require_writable(context: MemoryContext, tx: Connection, actor: Actor, job_id: str) -> Job:
     job = job_list.find(tx, job_id)
     if job is None or not _may(context, tx, actor, job, "write"):
         raise NotFound(f"There is no job {job_id!a} that {actor.user} may steer.")

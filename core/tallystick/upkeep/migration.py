@@ -68,7 +68,7 @@ def migrate_tally(
         checked: tuple[str, ...] = ()
         written: Backup | None = None
         if lacks and mode == "dry_run":
-            checked = _tried(database)
+            checked = _rehearse(database)
         elif lacks and mode == "apply":
             if backup is None and not without_backup:
                 raise InvalidInput(
@@ -98,7 +98,7 @@ def migrate_tally(
     )
 
 
-def _tried(database: Database) -> tuple[str, ...]:
+def _rehearse(database: Database) -> tuple[str, ...]:
     """Migrate, check, and take all of it back."""
     checked: tuple[str, ...] = ()
     try:

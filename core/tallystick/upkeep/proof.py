@@ -84,7 +84,7 @@ def prove_unreachable(context: MemoryContext, actor: Actor, memory_id: str) -> P
             "inspect",
             "explore",
         ]
-    return _journaled(
+    return _journal_proof(
         context,
         actor,
         stored,
@@ -208,7 +208,7 @@ def prove_erased(
         searched=searched,
         at=context.store.clock.now(),
     )
-    return _journaled(context, actor, stored, proof, searched=remains is not None)
+    return _journal_proof(context, actor, stored, proof, searched=remains is not None)
 
 
 def _last_search(connection: Connection, memory_id: str) -> Searched | None:
@@ -352,7 +352,7 @@ def _reading_problems(context: MemoryContext, actor: Actor, stored: memories.Sto
     return problems
 
 
-def _journaled(
+def _journal_proof(
     context: MemoryContext,
     actor: Actor,
     stored: memories.Stored,

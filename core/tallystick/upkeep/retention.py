@@ -231,7 +231,7 @@ def purge(
             tombstones=now - context.forget_window_us,
             journal=_journal_before(connection, now),
         )
-        result = _counted(connection, plan, mode)
+        result = _count_purge(connection, plan, mode)
     if mode == "apply":
         carry_out(context, actor, plan)
         if result.tombstones or result.runs or result.working:
@@ -247,7 +247,7 @@ def _journal_before(connection: Connection, now: int) -> int | None:
     return None if days is None else now - days * _DAY_US
 
 
-def _counted(connection: Connection, plan: Plan, mode: Literal["preview", "apply"]) -> Purge:
+def _count_purge(connection: Connection, plan: Plan, mode: Literal["preview", "apply"]) -> Purge:
     before = plan.journal
     streams = [] if before is None else _old_streams(connection, before)
     runs = {} if before is None else _old_runs(connection, before)
@@ -352,7 +352,7 @@ class RetentionHandler:
         actor = TALLY_ACTOR.within_act(job.id)
         with context.store.database.read() as connection:
             plan = self._plan(connection, now)
-            result = _counted(connection, plan, "apply")
+            result = _count_purge(connection, plan, "apply")
         counts = _counts(result)
         total = sum(counts.values())
         if total:

@@ -16,7 +16,7 @@ from tallystick.storage.index.communities import Togetherness
 from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
-from tallystick_graph.communities import grouped
+from tallystick_graph.communities import group_entities
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice")
@@ -138,9 +138,9 @@ def test_large_communities_have_levels_each_within_its_parent() -> None:
         for turn in range(2)
     ]
     texts += [Togetherness(1000 + clique, (clique * 4, (clique + 1) * 4)) for clique in range(11)]
-    groups = grouped(texts)
+    groups = group_entities(texts)
 
-    assert groups == grouped(texts), "the same texts give the same groups"
+    assert groups == group_entities(texts), "the same texts give the same groups"
     for group in groups:
         if group.parent is not None:
             parent = groups[group.parent]

@@ -592,7 +592,7 @@ def test_an_erasure_waits_for_work_under_way_and_nothing_begins_meanwhile(
     with open_sqlite(embedder=Remote()) as tally:
         background = services_of(tally).background
         tally.bind(ALICE).remember("The heron nests in March.")
-        with background.paused():
+        with background.pause():
             assert background.turn(lambda: False).leased == 0
         assert background.turn(lambda: False).leased == 1
 

@@ -25,7 +25,7 @@ from tallystick.errors import (
 )
 from tallystick.recorder import Player, Run, read_tape, write_tape
 from tallystick.records import Divergence, Tape, TapeCall
-from tallystick.records.framing import ANSWER_NOTICE, framed, signed_answer
+from tallystick.records.framing import ANSWER_NOTICE, frame_quotes, signed_answer
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 
@@ -165,7 +165,10 @@ def test_a_divergence_says_how_many_messages_are_missing_or_too_many(
 def test_a_message_with_memories_that_is_missing_is_called_so(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         bound = tally.bind()
-        memories = {"role": "user", "content": framed(["Order 7 was broken on arrival."], b"key")}
+        memories = {
+            "role": "user",
+            "content": frame_quotes(["Order 7 was broken on arrival."], b"key"),
+        }
         with bound.run("clerk") as run:
             _model(run, {"messages": [memories, *REFUND["messages"]]}, "Yes.")
         player = tally.recordings.player(run.id)
@@ -180,7 +183,10 @@ def test_a_tape_compares_frames_without_their_codes(open_sqlite: OpenTally) -> N
 
     def request(text: str, key: bytes) -> dict[str, Any]:
         answer = json.dumps(signed_answer({"notice": ANSWER_NOTICE, "memories": [text]}, key))
-        told = [{"role": "user", "content": framed([text], key)}, {"role": "tool", "text": answer}]
+        told = [
+            {"role": "user", "content": frame_quotes([text], key)},
+            {"role": "tool", "text": answer},
+        ]
         return {"messages": [*told, *REFUND["messages"]]}
 
     with open_sqlite() as tally:

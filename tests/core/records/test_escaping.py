@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.records.escaping import as_field, as_item, as_name, escaped
+from tallystick.records.escaping import as_field, as_item, as_name, escape_marks
 
 PLAIN = [
     "Bob likes tea (from Assam), and 3 < 4; see [the docs](https://example.com/a_b).",
@@ -72,8 +72,8 @@ def test_plain_text_of_any_script_is_shown_as_it_is(text: str) -> None:
     ],
 )
 def test_what_a_model_could_take_for_more_than_text_is_shown_escaped(text: str, shown: str) -> None:
-    assert escaped(text) == shown
-    assert escaped(shown) == shown
+    assert escape_marks(text) == shown
+    assert escape_marks(shown) == shown
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def watched(tally: Tally, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
 
     services_of(tally).store.database.write(install, name="test")
     with monkeypatch.context() as patched:
-        patched.setattr(group_commit, "declared", declared)
+        patched.setattr(group_commit, "declare_writes", declared)
         patched.setattr(group_commit, "write_transaction", named)
         yield watch
 
