@@ -118,7 +118,7 @@ def _decision(response: Any, count: int) -> Decision:
     return Decision(is_approved, message or ("approved" if is_approved else "A person said no."))
 
 
-def approved(bound: BoundTally, check: Callable[[], T]) -> T:
+def check_with_approval(bound: BoundTally, check: Callable[[], T]) -> T:
     """Return what `check` returns; where a rule wants an approval, once a person has given it.
 
     Raises ApprovalRequired where nobody can be asked, and ActionDenied where the person says no.
@@ -136,7 +136,7 @@ def approved(bound: BoundTally, check: Callable[[], T]) -> T:
 
 
 async def approved_async(bound: BoundTally, check: Callable[[], Awaitable[T]]) -> T:
-    """Same as `approved`."""
+    """Same as `check_with_approval`."""
     try:
         return await check()
     except ApprovalRequired as error:

@@ -134,7 +134,7 @@ def _messages_in(state: Any, key: str) -> list[BaseMessage]:
         fields = _fields(state)
     if messages is None:
         raise InvalidInput(
-            f"{_described(state, fields)} has no {key!r}. Name its channel of messages with "
+            f"{_describe_state(state, fields)} has no {key!r}. Name its channel of messages with "
             f"`messages_key`, or give the list of messages."
         )
     if isinstance(messages, str | BaseMessage) or not isinstance(messages, Sequence):
@@ -158,6 +158,6 @@ def _fields(state: Any) -> list[str]:
     return list(getattr(type(state), "model_fields", ()))
 
 
-def _described(state: Any, fields: Sequence[str]) -> str:
+def _describe_state(state: Any, fields: Sequence[str]) -> str:
     kind = "The state" if isinstance(state, Mapping) else f"The state, a {type(state).__name__},"
     return f"{kind} (with {', '.join(fields)})" if fields else kind

@@ -37,7 +37,7 @@ from tallystick.kit import (
     begin_call,
     check_flag,
     checked_speakers,
-    dumped,
+    dump_model,
     goal_of_thread,
     has_rules,
     is_nested,
@@ -115,14 +115,14 @@ class _Hook(Generic[P]):
         if not sys._getframe(1).f_code.co_flags & inspect.CO_COROUTINE:
             return plain
 
-        async def awaited(*args: Any, **kwargs: Any) -> None:
+        async def await_hook(*args: Any, **kwargs: Any) -> None:
             if not handler.may_wait(kwargs):
                 plain(*args, **kwargs)
                 return
             await in_thread(partial(plain, *args, **kwargs))
             handler.enter_context(kwargs)
 
-        return awaited
+        return await_hook
 
 
 def _awaitable(hook: Callable[P, None]) -> Callable[P, None]:
@@ -607,7 +607,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any
     ) -> None:
         """Record the documents of a retrieval."""
-        payload = {"documents": [dumped(document) for document in documents]}
+        payload = {"documents": [dump_model(document) for document in documents]}
         self._finish(run_id, "response", payload, {"documents": len(documents)})
 
     @_awaitable

@@ -33,7 +33,7 @@ class LearningModel:
         structured_output: bool = True,
     ) -> None:
         """Take the model. Raises MissingExtra for a name without the package `langchain`."""
-        model = _named(model) if isinstance(model, str) else model
+        model = _init_model(model) if isinstance(model, str) else model
         self._model = model
         named = [getattr(model, name, None) for name in ("model_name", "model")]
         self.declaration: ProviderDeclaration = declare(
@@ -59,14 +59,14 @@ class LearningModel:
         given = cast("dict[str, Any]", structured.invoke(messages))
         parsed = given.get("parsed")
         value = parsed.model_dump(mode="json") if isinstance(parsed, BaseModel) else parsed
-        return _answered(given["raw"], value)
+        return _structured_answer(given["raw"], value)
 
     def _prose(self, messages: list[BaseMessage]) -> StructuredAnswer:
         answer = self._model.invoke(messages)
-        return _answered(answer, answer.text)
+        return _structured_answer(answer, answer.text)
 
 
-def _named(name: str) -> BaseChatModel:
+def _init_model(name: str) -> BaseChatModel:
     if importlib.util.find_spec("langchain") is None:
         raise MissingExtra("langchain", "langchain")
     from langchain.chat_models import init_chat_model
@@ -74,7 +74,7 @@ def _named(name: str) -> BaseChatModel:
     return init_chat_model(name)
 
 
-def _answered(message: BaseMessage, value: Any) -> StructuredAnswer:
+def _structured_answer(message: BaseMessage, value: Any) -> StructuredAnswer:
     usage = message.usage_metadata if isinstance(message, AIMessage) else None
     model = message.response_metadata.get("model_name")
     return StructuredAnswer(

@@ -65,7 +65,7 @@ from tallystick.kit.frames import without_frames
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import CallContext, CompileConfig, Hit, PolicyRule, Scope
 from tallystick.tally import AllowedModelCall, BoundTally, Tally
-from tallystick_langchain.approvals import approved, approved_async
+from tallystick_langchain.approvals import approved_async, check_with_approval
 from tallystick_langchain.graph import agent_name_of, is_bubble_up, place_of, stop_step
 from tallystick_langchain.handler import handler_run
 from tallystick_langchain.messages import answer_of_message, facts_of_message, goal_of, request_of
@@ -272,12 +272,12 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         bound, name = self._bound(request.runtime), _model_name(request)
         step = self._model_step(request)
         if step is None:
-            compiled = approved(bound, lambda: self._compile(bound, request))
+            compiled = check_with_approval(bound, lambda: self._compile(bound, request))
             with enforcing("model_call", name):
                 return handler(compiled)
         with step.active():
             try:
-                compiled = approved(bound, lambda: self._compile(bound, request))
+                compiled = check_with_approval(bound, lambda: self._compile(bound, request))
                 with enforcing("model_call", name):
                     response = handler(compiled)
             except BaseException as error:
@@ -334,12 +334,12 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         denied = {spec.name for spec in specs} - rendered.tools
         tools = [tool for tool in request.tools if _tool_name(tool) not in denied]
         messages: Any = rendered.messages
-        return self._checked(
+        return self._check_request(
             bound,
             request.override(system_message=rendered.system, messages=messages, tools=tools),
         )
 
-    def _checked(self, bound: BoundTally, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    def _check_request(self, bound: BoundTally, request: ModelRequest[Any]) -> ModelRequest[Any]:
         """Return a request as the rules over model calls let it go."""
         if not has_rules(self._binder.tally, "model_call"):
             return request
@@ -355,9 +355,9 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         )
         if not check.redacts:
             return request
-        cleaned: Any = [_cleaned(check, message) for message in request.messages]
+        cleaned: Any = [_clean_message(check, message) for message in request.messages]
         return request.override(
-            system_message=_cleaned(check, system[0]) if system else None, messages=cleaned
+            system_message=_clean_message(check, system[0]) if system else None, messages=cleaned
         )
 
     def _recall(self, bound: BoundTally, request: ModelRequest[Any]) -> list[Hit]:
@@ -513,7 +513,7 @@ def _provider(model: Any) -> str | None:
 M = TypeVar("M", bound=BaseMessage)
 
 
-def _cleaned(check: AllowedModelCall, message: M) -> M:
+def _clean_message(check: AllowedModelCall, message: M) -> M:
     changes: dict[str, Any] = {"content": check.clean(message.content)}
     if isinstance(message, AIMessage):
         changes["tool_calls"] = check.clean(message.tool_calls)

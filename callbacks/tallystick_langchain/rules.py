@@ -32,7 +32,7 @@ from tallystick.kit.configurable import call_of_config
 from tallystick.recorder import Run
 from tallystick.records import Scope
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
-from tallystick_langchain.approvals import approved, approved_async
+from tallystick_langchain.approvals import approved_async, check_with_approval
 from tallystick_langchain.handler import handler_run
 from tallystick_langchain.tool_arguments import ReadArguments
 
@@ -109,13 +109,13 @@ class RuledToolCall:
                 return self._denial(self._read.refusal)
             return handler(self._request.override(tool=self._read.never_running()))
         try:
-            check = approved(self._bound, self._check)
+            check = check_with_approval(self._bound, self._check)
         except ActionDenied as error:
             if error.reason not in _ANSWERS:
                 raise
             return self._denial(error)
         with enforcing("tool_call", self._call.name):
-            return _cleaned(check, handler(self._allowed(check)))
+            return _clean_result(check, handler(self._allow_request(check)))
 
     async def arun(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
         """Same as `run`."""
@@ -130,7 +130,7 @@ class RuledToolCall:
                 raise
             return self._denial(error)
         with enforcing("tool_call", self._call.name):
-            return _cleaned(check, await handler(self._allowed(check)))
+            return _clean_result(check, await handler(self._allow_request(check)))
 
     def around(
         self, handler: Callable[[ToolCallRequest], Result]
@@ -154,7 +154,7 @@ class RuledToolCall:
                 piece=self._piece,
             )
 
-    def _allowed(self, check: AllowedToolCall) -> ToolCallRequest:
+    def _allow_request(self, check: AllowedToolCall) -> ToolCallRequest:
         """Return the request of a call that gets the arguments of its check and no others."""
         request, read = self._request, self._read
         is_replaced = read is not None and read.is_replaced
@@ -184,7 +184,7 @@ def _recorded_by(run: Run | None) -> AbstractContextManager[Any]:
     return nullcontext() if run is None else run.active()
 
 
-def _cleaned(check: AllowedToolCall, result: Result) -> Result:
+def _clean_result(check: AllowedToolCall, result: Result) -> Result:
     if not check.redacts:
         return result
     if isinstance(result, ToolMessage):

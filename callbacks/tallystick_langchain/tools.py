@@ -24,7 +24,7 @@ from tallystick.kit.configurable import call_of_config
 from tallystick.operations import MEMORY_TOOLS, MemoryTool, not_approved
 from tallystick.records import Scope
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
-from tallystick_langchain.approvals import ActionRequest, approved, ask_person
+from tallystick_langchain.approvals import ActionRequest, ask_person, check_with_approval
 from tallystick_langchain.handler import ENFORCED
 
 Approval = Literal["interrupt", "elsewhere"]
@@ -48,10 +48,12 @@ def memory_tools(
     binder = binder_of(tally, runtime="langchain", piece="memory_tools", actor=actor, scope=scope)
     check_word("approval", approval, Approval)
 
-    def checked(bound: BoundTally, tool: str, arguments: dict[str, Any]) -> AllowedToolCall:
+    def check_call(bound: BoundTally, tool: str, arguments: dict[str, Any]) -> AllowedToolCall:
         if not has_rules(bound, "tool_call") or is_enforced(bound, "tool_call", tool):
             return AllowedToolCall(checked=arguments)
-        return approved(bound, lambda: bound.check_tool_call(tool, arguments, piece="memory_tools"))
+        return check_with_approval(
+            bound, lambda: bound.check_tool_call(tool, arguments, piece="memory_tools")
+        )
 
     def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
         memory_tool = MEMORY_TOOLS[tool]
@@ -59,7 +61,7 @@ def memory_tools(
         check = AllowedToolCall(checked=arguments)
         if isinstance(bound, BoundTally):
             try:
-                check = checked(bound, tool, arguments)
+                check = check_call(bound, tool, arguments)
             except Blocked as error:
                 return {"error": error.code, "message": str(error)}
         if memory_tool.needs_approval and approval == "interrupt" and check.approval is None:

@@ -160,7 +160,7 @@ def usage_in(receipt: Receipt) -> dict[str, int]:
 
 def _as_operation(receipt: Receipt) -> tuple[str, SpanKind, str | None, Attributes]:
     """Return the name and kind of a step's span, its operation, and what that has to say."""
-    summary = _merged(receipt)
+    summary = _merge_summaries(receipt)
     name = receipt.name or receipt.step_kind
     own: Attributes
     match receipt.step_kind:
@@ -282,7 +282,7 @@ def _events(receipt: Receipt) -> Iterator[SpanEvent]:
         if entry.kind == "compile_request":
             budget = entry.summary.get("budget")
         elif entry.kind == "compiled":
-            yield SpanEvent(f"{Ours.SECTION}compiled", _compiled(entry, budget))
+            yield SpanEvent(f"{Ours.SECTION}compiled", _compiled_attributes(entry, budget))
         elif entry.kind in ("memory_read", "memory_write") and (
             receipt.step_kind not in ("memory_read", "memory_write")
         ):
@@ -297,7 +297,7 @@ def _events(receipt: Receipt) -> Iterator[SpanEvent]:
             yield SpanEvent(name, facts)
 
 
-def _compiled(entry: ReceiptEntry, budget: Json) -> Attributes:
+def _compiled_attributes(entry: ReceiptEntry, budget: Json) -> Attributes:
     decisions = entry.summary.get("decisions")
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -346,7 +346,7 @@ def _first(receipt: Receipt, kind: str, key: str) -> Json:
     )
 
 
-def _merged(receipt: Receipt) -> Mapping[str, Any]:
+def _merge_summaries(receipt: Receipt) -> Mapping[str, Any]:
     merged: dict[str, Any] = {}
     for entry in receipt.entries:
         merged.update(entry.summary)

@@ -94,7 +94,7 @@ def receipt(
     if html is None:
         return list(call.owner.recordings.receipts(run_id))
     bundle = _bundle(call, run_id, sign)
-    return _written(html, receipt_page(bundle), bundle)
+    return _write_bundle(html, receipt_page(bundle), bundle)
 
 
 @command()
@@ -108,7 +108,7 @@ def export_receipt(
     """Write a run as one file that `tally verify FILE` checks without the tally."""
     run_id = run_id_of(call.owner, run)
     bundle = _bundle(call, run_id, sign)
-    return _written(out or f"{run_id[-8:]}.receipt", bundle, bundle)
+    return _write_bundle(out or f"{run_id[-8:]}.receipt", bundle, bundle)
 
 
 def _bundle(call: Call, run_id: str, sign: str | None) -> bytes:
@@ -116,7 +116,7 @@ def _bundle(call: Call, run_id: str, sign: str | None) -> bytes:
     return call.owner.recordings.export_receipt(run_id, key=key)
 
 
-def _written(file: str, content: bytes, bundle: bytes) -> Answer:
+def _write_bundle(file: str, content: bytes, bundle: bytes) -> Answer:
     """Write what an agent was told: for whoever runs this, until he gives it to somebody."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:

@@ -15,7 +15,7 @@ from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundTally, is_provider, model_provider
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import terminal
-from tallystick_cli.session import complete_id, recorded, step_of
+from tallystick_cli.session import complete_id, find_run_or_step, step_of
 from tallystick_cli.views import runs as views
 
 _MOST = 1_000
@@ -49,7 +49,7 @@ def show(
     call: Call, step: Annotated[str, "Id of a step or run, or how it begins or ends."], /
 ) -> Answer:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
-    record, recordings = recorded(call.owner, step), call.owner.recordings
+    record, recordings = find_run_or_step(call.owner, step), call.owner.recordings
     if isinstance(record, RunRecord):
         steps: list[StepRecord] = call.do("steps", run_id=record.id)
         runs = views.run_table([(record, len(steps))])

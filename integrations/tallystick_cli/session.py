@@ -102,7 +102,7 @@ def complete_id(fragment: str, ids: Iterable[str], what: str) -> str:
     return matching.pop()
 
 
-def recorded(owner: BoundTally, text: str) -> RunRecord | StepRecord:
+def find_run_or_step(owner: BoundTally, text: str) -> RunRecord | StepRecord:
     """Return the run or step of an id, or a part of it. Raises InvalidInput, NotFound."""
     return owner.recordings.find(id_of(text))
 
@@ -111,13 +111,13 @@ def run_id_of(owner: BoundTally, text: str) -> str:
     """Return the id of a run, by its own or by that of one of its steps. Raises InvalidInput,
     NotFound.
     """
-    record = recorded(owner, text)
+    record = find_run_or_step(owner, text)
     return record.id if isinstance(record, RunRecord) else record.run_id
 
 
 def step_of(owner: BoundTally, text: str) -> StepRecord:
-    """Same as `recorded`, for a step. Raises InvalidInput for a run."""
-    record = recorded(owner, text)
+    """Same as `find_run_or_step`, for a step. Raises InvalidInput for a run."""
+    record = find_run_or_step(owner, text)
     if isinstance(record, RunRecord):
         raise InvalidInput(
             f"{text} is a run. Name one of its steps; `tally show {text}` lists them."

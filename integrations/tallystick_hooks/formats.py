@@ -64,7 +64,7 @@ def answer_in(answer: Answer, event: Event, format: HookFormat = "neutral") -> d
 
 
 def _neutral(payload: Mapping[str, Any], name: str | None) -> Event:
-    event = _named(name or payload.get("event"))
+    event = _parse_event_name(name or payload.get("event"))
     words = payload.get("turns") or []
     if not isinstance(words, list) or not all(isinstance(each, dict) for each in words):
         raise BadPayload("`turns` is a list of objects with `speaker` and `text`.")
@@ -96,7 +96,7 @@ def _turn(turn: Mapping[str, Any], place: int) -> Words:
 def _from_claude_code(payload: Mapping[str, Any], name: str | None) -> Event:
     original = _text(payload, "hook_event_name")
     event_name = CLAUDE_EVENTS.get(original or "")
-    event = _named(name or event_name)
+    event = _parse_event_name(name or event_name)
     if event == "session-start" and payload.get("source") == "compact":
         event = "after-compact"
     keeps = event in ("before-compact", "turn-end", "session-end")
@@ -174,7 +174,7 @@ def _to_claude_code(answer: Answer, event: Event) -> dict[str, Any]:
     return {"hookSpecificOutput": {"hookEventName": original, "additionalContext": answer.context}}
 
 
-def _named(name: Any) -> EventName:
+def _parse_event_name(name: Any) -> EventName:
     for event in EVENTS:
         if name == event:
             return event

@@ -59,10 +59,10 @@ def react(bound: BoundTally, event: Event) -> Answer:
         answer = _REACTIONS[event.name](bound, event)
     except TallystickError as error:
         answer = _failure(bound, event, error)
-    return _named(answer, bound)
+    return _name_caller(answer, bound)
 
 
-def _named(answer: Answer, bound: BoundTally) -> Answer:
+def _name_caller(answer: Answer, bound: BoundTally) -> Answer:
     fields = {**vars(answer), "actor": str(bound.actor.user), "scope": str(bound.scope)}
     return Answer(**fields)
 
@@ -71,7 +71,7 @@ def _failure(bound: BoundTally, event: Event, error: TallystickError) -> Answer:
     with suppress(TallystickError):  # what failed may be the tally itself
         note_failure(bound, event.name, error, agent=event.agent, session=event.session)
     if event.name == "before-tool" and has_rules(bound, "tool_call"):
-        return Answer(decision="deny", reason=_closed(error), error=error.code)
+        return Answer(decision="deny", reason=_explain_refusal(error), error=error.code)
     return Answer(error=error.code)
 
 
@@ -85,7 +85,7 @@ def note_failure(
     run.end("failed")
 
 
-def _closed(error: Exception) -> str:
+def _explain_refusal(error: Exception) -> str:
     code = getattr(error, "code", type(error).__name__)
     return f"The rules could not be checked ({code}), so the tool does not run."
 

@@ -59,7 +59,7 @@ def answer(
     Where no server answers, `otherwise` does: it gets the arguments, what was read already, and
     why a server that is there did not answer.
     """
-    chosen = _chosen(arguments)
+    chosen = _parse_arguments(arguments)
     if chosen is None:
         return None
     # A server has rules of its own: those of a file are checked here.
@@ -98,7 +98,7 @@ def read_input() -> str:
         return ""
 
 
-def _chosen(arguments: Sequence[str]) -> dict[str, str] | None:
+def _parse_arguments(arguments: Sequence[str]) -> dict[str, str] | None:
     """Return the event and its options, by name; None for anything else."""
     if not arguments or arguments[0].startswith("-") or arguments[0] in ("install", "uninstall"):
         return None
@@ -143,7 +143,7 @@ def ask(
         pieces = []
         while piece := connection.recv(_PIECE):
             pieces.append(piece)
-        status, text = _parted(b"".join(pieces))
+        status, text = _split_response(b"".join(pieces))
     except ConnectionRefusedError:
         return None  # it is gone, and has left its socket behind
     except (OSError, EOFError) as error:
@@ -172,7 +172,7 @@ def _reason(text: bytes) -> str:
     return f": {detail}" if isinstance(detail, str) else "."
 
 
-def _parted(response: bytes) -> tuple[int, bytes]:
+def _split_response(response: bytes) -> tuple[int, bytes]:
     """Return the status and the body of an answer. Raises EOFError for one that broke off."""
     head, _, body = response.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")

@@ -195,11 +195,11 @@ def _entry(entry: StepEntry) -> Iterator[Html]:
         for message in answer_messages(payload):
             yield from _message(message)
     elif kind == "tool_call":
-        yield _titled("called with", _text(fields.get("arguments", payload)))
+        yield _title_text("called with", _text(fields.get("arguments", payload)))
     elif kind == "tool_result":
-        yield _titled("gave back", _text(tool_result(payload)))
+        yield _title_text("gave back", _text(tool_result(payload)))
     elif kind == "error":
-        yield _titled("failed", _text(fields.get("message", payload)))
+        yield _title_text("failed", _text(fields.get("message", payload)))
     elif kind == "memory_read" and isinstance(fields.get("hits"), list):
         hits = [hit for hit in fields["hits"] if isinstance(hit, dict)]
         caption = f"recalled for: {fields.get('query')}"
@@ -209,7 +209,7 @@ def _entry(entry: StepEntry) -> Iterator[Html]:
         else:
             yield tag("p", f"{caption} (nothing)", class_="dim")
     else:
-        yield _folded(kind.replace("_", " "), [tag("pre", _text(payload))])
+        yield _fold_details(kind.replace("_", " "), [tag("pre", _text(payload))])
     if entry.redactions:
         redacted = ", ".join(f"{count} {kind}" for kind, count in entry.redactions.items())
         yield tag("p", f"redacted: {redacted}", class_="dim")
@@ -242,7 +242,7 @@ def _context(entry: StepEntry) -> Html:
     table = html_table(caption, header, shown)
     if not left:
         return table
-    folded = _folded(f"{len(left)} left out", [html_table("", ("candidate", "why"), left)])
+    folded = _fold_details(f"{len(left)} left out", [html_table("", ("candidate", "why"), left)])
     return Html(table + folded)
 
 
@@ -254,12 +254,12 @@ def _request(new: list[Message], before: int) -> Iterator[Html]:
     parts = [part for message in new[-_MOST_MESSAGES:] for part in _message(message)]
     earlier = f", after {before} that stand above" if before else ""
     count = f"{len(new)} new message{'' if len(new) == 1 else 's'} to the model{earlier}"
-    yield _folded(count, parts)
+    yield _fold_details(count, parts)
 
 
 def _message(message: Message) -> Iterator[Html]:
     for part in message.parts:
-        yield _titled(f"{message.role}{_verb(part)}", _part_text(part))
+        yield _title_text(f"{message.role}{_verb(part)}", _part_text(part))
 
 
 def _verb(part: Part) -> str:
@@ -309,11 +309,11 @@ def _list(facts: Mapping[str, object]) -> Html:
     return tag("dl", *pairs)
 
 
-def _titled(title: str, text: str) -> Html:
+def _title_text(title: str, text: str) -> Html:
     return Html(tag("div", title, class_="dim") + tag("pre", text))
 
 
-def _folded(title: str, inside: Iterable[Html]) -> Html:
+def _fold_details(title: str, inside: Iterable[Html]) -> Html:
     return tag("details", tag("summary", title), *inside)
 
 

@@ -43,7 +43,7 @@ def _facts(caption: str, facts: Mapping[str, object]) -> Html:
     return html_table(caption, ("", ""), rows)
 
 
-def _compiled(compiled: CompiledContext) -> Html:
+def _compiled_table(compiled: CompiledContext) -> Html:
     used, budget = (compiled.token_allocation.get(name, 0) for name in ("used", "budget"))
     rows = [
         (DECISIONS[each.decision], each.item_id, reason(each), each.final_tokens)
@@ -52,7 +52,7 @@ def _compiled(compiled: CompiledContext) -> Html:
     return html_table(f"{used} of {budget} tokens", ("decision", "item", "why", "tokens"), rows)
 
 
-def _recalled(recalled: Recalled) -> Html:
+def _recalled_table(recalled: Recalled) -> Html:
     rows = [
         (f"{hit.score:.2f}", cut(hit.content, _MOST), hit.why, hit.visible_to, hit.memory.id[-8:])
         for hit in recalled.hits
@@ -145,10 +145,10 @@ def _verification(answer: Verification) -> Html:
 
 
 RENDERERS: Mapping[type, Callable[[Any], str]] = {
-    CompiledContext: _compiled,
+    CompiledContext: _compiled_table,
     Hit: _hit,
     Memory: _memory,
-    Recalled: _recalled,
+    Recalled: _recalled_table,
     Receipt: _receipt,
     Run: lambda run: _run(run.record),
     RunRecord: _run,

@@ -95,7 +95,7 @@ _unrecorded: ContextVar[bool] = ContextVar("tallystick_unrecorded", default=Fals
 
 
 @contextmanager
-def unrecorded() -> Iterator[None]:
+def suspend_recording() -> Iterator[None]:
     """Record nothing of the calls inside: a replay asks a model again, which no agent did."""
     token = _unrecorded.set(True)
     try:

@@ -34,7 +34,7 @@ class LearningModel:
         structured_output: bool = True,
     ) -> None:
         """Take the LLM. Raises InvalidInput for a name whose package is not there or has none."""
-        llm = _named(llm) if isinstance(llm, str) else llm
+        llm = _load_llm(llm) if isinstance(llm, str) else llm
         self._llm = llm
         self.declaration: ProviderDeclaration = declare(
             llm.class_name(),
@@ -54,16 +54,16 @@ class LearningModel:
             ChatMessage(role=MessageRole.USER, content=text),
         ]
         if not self.declaration.structured_output:
-            return self._answered(self._llm.chat(messages))
+            return self._structured_answer(self._llm.chat(messages))
         try:
             response = self._llm.as_structured_llm(schema).chat(messages)
         except ValueError:  # its parsers raise it for an answer that is no record
             return StructuredAnswer(None)
         raw = response.raw
         value = raw.model_dump(mode="json") if isinstance(raw, BaseModel) else raw
-        return self._answered(response, value)
+        return self._structured_answer(response, value)
 
-    def _answered(self, response: ChatResponse, value: Any = None) -> StructuredAnswer:
+    def _structured_answer(self, response: ChatResponse, value: Any = None) -> StructuredAnswer:
         usage = response.additional_kwargs
         return StructuredAnswer(
             response.message.content if value is None else value,
@@ -73,7 +73,7 @@ class LearningModel:
         )
 
 
-def _named(name: str) -> LLM:
+def _load_llm(name: str) -> LLM:
     provider, _, model = name.partition(":")
     package = f"llama_index.llms.{provider}"
     if not provider.isidentifier() or not model:

@@ -10,7 +10,7 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.schema import NodeWithScore
 from pydantic import BaseModel
 
-from tallystick.kit import AnswerFacts, dumped, recordable_parameters, recordable_tools
+from tallystick.kit import AnswerFacts, dump_model, recordable_parameters, recordable_tools
 from tallystick.tokens import usage_of
 
 _SETTINGS = (
@@ -46,7 +46,7 @@ def request_of(
     content: dict[str, Any] = (
         {"prompt": prompt}
         if isinstance(prompt, str)
-        else {"messages": [dumped(message) for message in prompt]}
+        else {"messages": [dump_model(message) for message in prompt]}
     )
     return {
         "level": "runtime",
@@ -97,7 +97,7 @@ def answer_of(response: ChatResponse | CompletionResponse | None) -> dict[str, A
     }
     if isinstance(response, CompletionResponse):
         return {"answer": {"text": response.text}, "envelope": envelope}
-    return {"answer": dumped(response.message), "envelope": envelope}
+    return {"answer": dump_model(response.message), "envelope": envelope}
 
 
 def facts_of_response(response: ChatResponse | CompletionResponse | None) -> AnswerFacts:
@@ -147,7 +147,7 @@ def documents_of(nodes: Sequence[NodeWithScore]) -> list[dict[str, Any]]:
         {
             "score": node.score,
             "id": node.node.node_id,
-            "node": dumped(node.node, exclude={"embedding"}),
+            "node": dump_model(node.node, exclude={"embedding"}),
         }
         for node in nodes
     ]
@@ -158,7 +158,9 @@ def to_messages(request: Mapping[str, Any]) -> list[ChatMessage]:
     return [ChatMessage.model_validate(message) for message in request["messages"]]
 
 
-def cleaned(messages: Sequence[ChatMessage], clean: Callable[[Any], Any]) -> list[ChatMessage]:
+def clean_messages(
+    messages: Sequence[ChatMessage], clean: Callable[[Any], Any]
+) -> list[ChatMessage]:
     """Return messages with each text and each argument of a call cleaned, as new objects; pictures
     and sound stay as they are.
     """
@@ -208,7 +210,7 @@ def _cleaned_values(value: Any, clean: Callable[[Any], Any]) -> Any:
     of a field may say that it is a secret; an object of a provider becomes JSON if it must.
     """
     if isinstance(value, BaseModel):
-        before = dumped(value)
+        before = dump_model(value)
         after = clean(before)
         return value if after == before else after
     if _is_json(value):

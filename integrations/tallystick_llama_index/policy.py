@@ -46,7 +46,7 @@ from tallystick.records import Approval, CallContext, Scope
 from tallystick.tally import AllowedModelCall, AllowedToolCall, BoundTally, Tally
 from tallystick.tally.enforcement import copied_arguments
 from tallystick_llama_index.actors import call_of_tags, call_of_workflow
-from tallystick_llama_index.messages import cleaned, description_of, model_of, request_of
+from tallystick_llama_index.messages import clean_messages, description_of, model_of, request_of
 from tallystick_llama_index.render import parts_of
 from tallystick_llama_index.tape import normal
 
@@ -286,7 +286,7 @@ class _RuledTool(FunctionTool):
             check = self._rules.check_now(ToolCall(name, read.values))
         except ActionDenied as error:
             return denied_output(name, args, kwargs, error)
-        positional, named = read.allowed(check)
+        positional, named = read.allowed_arguments(check)
         return _clean_output(check, self._run(*positional, **named, **self._context(ctx)))
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
@@ -299,7 +299,7 @@ class _RuledTool(FunctionTool):
             check = await self._rules.check(ctx, ToolCall(name, read.values))
         except ActionDenied as error:
             return denied_output(name, args, kwargs, error)
-        positional, named = read.allowed(check)
+        positional, named = read.allowed_arguments(check)
         output = await self._arun(*positional, **named, **self._context(ctx))
         return _clean_output(check, output)
 
@@ -370,14 +370,14 @@ class _ReadArguments:
             }
             variable = {name: each.kind for name, each in parameters.items() if each.kind in _ANY}
             takes_any = inspect.Parameter.VAR_KEYWORD in variable.values()
-        written, of_schema = _converted(tool, named, frozenset(variable))
+        written, of_schema = _convert_arguments(tool, named, frozenset(variable))
         of_schema = {
             name: value for name, value in of_schema.items() if takes_any or name in parameters
         }
         positional = {_POSITIONAL: self._positional} if self._positional else {}
         self.values = {**of_schema, **defaults, **self._bound, **written, **positional}
 
-    def allowed(self, check: AllowedToolCall) -> tuple[list[Any], dict[str, Any]]:
+    def allowed_arguments(self, check: AllowedToolCall) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of a check, by place and by name. What is bound to the tool stays
         with it, unless a rule redacts.
         """
@@ -398,7 +398,7 @@ def _by_name(signature: inspect.Signature, args: tuple[Any, ...]) -> dict[str, A
     return None if inspect.Parameter.VAR_POSITIONAL in kinds else dict(values)
 
 
-def _converted(
+def _convert_arguments(
     tool: BaseTool, given: Mapping[str, Any], variable: frozenset[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return arguments as the schema of the tool reads them, with those that it does not know, and
@@ -515,11 +515,13 @@ def _ruled_method(rules: _ModelRules, name: str) -> Callable[..., Any]:
     def sent(check: AllowedModelCall, prompt: Any) -> Any:
         if not check.redacts:
             return prompt
-        return check.clean(prompt) if isinstance(prompt, str) else cleaned(prompt, check.clean)
+        return (
+            check.clean(prompt) if isinstance(prompt, str) else clean_messages(prompt, check.clean)
+        )
 
     parameter = "messages" if "chat" in name else "prompt"
 
-    def ruled(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_by_rules(self: Any, *args: Any, **kwargs: Any) -> Any:
         method = getattr(rules.llm, name)
         if rules.is_empty:
             return method(*args, **kwargs)
@@ -539,7 +541,7 @@ def _ruled_method(rules: _ModelRules, name: str) -> Callable[..., Any]:
             answer = await method(sent(check, prompt), *rest, **kwargs)
         return _async_pieces(rules, answer) if isinstance(answer, AsyncGenerator) else answer
 
-    return ruled_async if _METHODS[name] else ruled
+    return ruled_async if _METHODS[name] else call_by_rules
 
 
 def _pieces(rules: _ModelRules, answer: Generator[Any, None, None]) -> Generator[Any, None, None]:

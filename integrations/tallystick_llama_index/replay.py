@@ -8,7 +8,7 @@ from typing import Any
 from llama_index.core.base.llms.base import BaseLLM
 
 from tallystick.kit import check_model
-from tallystick_llama_index.instrumentation import unrecorded
+from tallystick_llama_index.instrumentation import suspend_recording
 from tallystick_llama_index.messages import answer_of, to_messages
 
 
@@ -25,7 +25,7 @@ def llm_call(llm: BaseLLM) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
             **request["parameters"],
             **({"tools": request["tools"]} if request["tools"] else {}),
         }
-        with unrecorded():
+        with suspend_recording():
             if "messages" in request:
                 return answer_of(llm.chat(to_messages(request), **options))
             return answer_of(llm.complete(request["prompt"], **options))

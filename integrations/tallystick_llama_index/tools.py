@@ -52,13 +52,15 @@ def memory_tools(
     check_word("approval", approval, ApprovalRoute)
     rules = ToolRules(binder, "memory_tools", approval) if isinstance(binder, Binder) else None
 
-    async def checked(ctx: Context | None, tool: str, arguments: dict[str, Any]) -> AllowedToolCall:
+    async def check_call(
+        ctx: Context | None, tool: str, arguments: dict[str, Any]
+    ) -> AllowedToolCall:
         if rules is None or rules.is_empty:
             return AllowedToolCall(checked=arguments)
         return await rules.check(ctx, ToolCall(tool, arguments))
 
     async def answer(ctx: Context | None, tool: str, **arguments: Any) -> dict[str, Any]:
-        check = await checked(ctx, tool, arguments)
+        check = await check_call(ctx, tool, arguments)
         return await act(ctx, tool, check)
 
     async def act(ctx: Context | None, tool: str, check: AllowedToolCall) -> dict[str, Any]:
@@ -71,7 +73,7 @@ def memory_tools(
     async def answer_if_approved(
         ctx: Context | None, tool: str, **arguments: Any
     ) -> dict[str, Any]:
-        check = await checked(ctx, tool, arguments)
+        check = await check_call(ctx, tool, arguments)
         if check.approval is not None:
             return await act(ctx, tool, check)
         if approval == "event" and ctx is None:
@@ -125,15 +127,15 @@ class _MemoryTool(FunctionTool):
         try:
             return super().call(*args, **{"ctx": None, **kwargs})
         except ActionDenied as error:
-            return self._denied(args, kwargs, error)
+            return self._deny(args, kwargs, error)
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Same as `call`."""
         try:
             return await super().acall(*args, **{"ctx": None, **kwargs})
         except ActionDenied as error:
-            return self._denied(args, kwargs, error)
+            return self._deny(args, kwargs, error)
 
-    def _denied(self, args: Any, kwargs: dict[str, Any], error: ActionDenied) -> ToolOutput:
+    def _deny(self, args: Any, kwargs: dict[str, Any], error: ActionDenied) -> ToolOutput:
         arguments = {name: value for name, value in kwargs.items() if name != "ctx"}
         return denied_output(self.metadata.get_name(), args, arguments, error)

@@ -85,7 +85,7 @@ def read_by_rules(
     return fields
 
 
-def signed(caller: Caller, bound: BoundTally, text: str) -> str:
+def add_reader(caller: Caller, bound: BoundTally, text: str) -> str:
     """Return a text with who reads it and where, as every answer says."""
     return f"{text}\n\n(as {caller.name}, in {bound.scope})"
 

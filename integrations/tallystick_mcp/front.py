@@ -75,13 +75,13 @@ class Front(StdioServer):
         context: Context[Any, Any] | None = None,
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool of the tally."""
-        return await (await self._opened()).call_tool(name, arguments, context)
+        return await (await self._open_server()).call_tool(name, arguments, context)
 
     async def read_resource(
         self, uri: AnyUrl | str, context: Context[Any, Any] | None = None
     ) -> Iterable[ReadResourceContents] | InputRequiredResult:
         """Read a resource of the tally."""
-        return await (await self._opened()).read_resource(uri, context)
+        return await (await self._open_server()).read_resource(uri, context)
 
     async def get_prompt(
         self,
@@ -90,14 +90,14 @@ class Front(StdioServer):
         context: Context[Any, Any] | None = None,
     ) -> GetPromptResult | InputRequiredResult:
         """Return a prompt, with what the tally knows."""
-        return await (await self._opened()).get_prompt(name, arguments, context)
+        return await (await self._open_server()).get_prompt(name, arguments, context)
 
     def close(self) -> None:
         """Close the tally, if it was opened."""
         if self._server is not None:
             self._server.tally.close()
 
-    async def _opened(self) -> TallyServer:
+    async def _open_server(self) -> TallyServer:
         """Return the server of the tally, opened once. Where that fails, the next call tries again.
         Raises an error of the protocol.
         """
@@ -174,14 +174,14 @@ def report(
             person=person,
             name=server.name,
             instructions=server.instructions or "",
-            tools=_listed(await server.list_tools()),
-            templates=_listed(await server.list_resource_templates()),
-            prompts=_listed(await server.list_prompts()),
+            tools=_dump_items(await server.list_tools()),
+            templates=_dump_items(await server.list_resource_templates()),
+            prompts=_dump_items(await server.list_prompts()),
         )
 
     with open(pipe, "w", encoding="utf-8") as to:
         json.dump(anyio.run(start), to)
 
 
-def _listed(items: Iterable[Any]) -> list[dict[str, Any]]:
+def _dump_items(items: Iterable[Any]) -> list[dict[str, Any]]:
     return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in items]

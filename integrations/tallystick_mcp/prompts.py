@@ -9,7 +9,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from tallystick.errors import TallystickError
 from tallystick.operations import OPERATIONS
 from tallystick.records import JsonObject
-from tallystick_mcp.answers import protocol_error, read_by_rules, signed
+from tallystick_mcp.answers import add_reader, protocol_error, read_by_rules
 from tallystick_mcp.callers import Callers
 
 
@@ -31,7 +31,7 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
             answer = read_by_rules(caller.bound, "memory_context_pack", {"query": request}, read)
         except TallystickError as error:
             raise protocol_error(error) from error
-        text = signed(caller, caller.bound, answer["text"] or "Memory has nothing about it.")
+        text = add_reader(caller, caller.bound, answer["text"] or "Memory has nothing about it.")
         return f"{text}\n\nWith that in mind, and naming the ids you rely on: {answer['request']}"
 
     @server.prompt()

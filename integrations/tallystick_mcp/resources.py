@@ -14,7 +14,7 @@ from tallystick.errors import InvalidScope, NotFound, TallystickError
 from tallystick.operations import OPERATIONS, framed_answer, memory_fields
 from tallystick.records import JsonObject
 from tallystick.tally import BoundTally
-from tallystick_mcp.answers import protocol_error, read_by_rules, shown, signed
+from tallystick_mcp.answers import add_reader, protocol_error, read_by_rules, shown
 from tallystick_mcp.callers import Caller, Callers
 
 _JSON, _TEXT = "application/json", "text/plain"
@@ -73,9 +73,9 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
                 {},
                 lambda checked: {"text": OPERATIONS["wake"].call(bound, checked).text},
             )
-            return signed(caller, bound, wake["text"])
+            return add_reader(caller, bound, wake["text"])
 
-        return _answered(read, callers, context)
+        return _read_text(read, callers, context)
 
 
 def _within(caller: Caller, scope: str) -> BoundTally:
@@ -97,10 +97,10 @@ def _read(
         named = {"actor": caller.name, "scope": str(caller.bound.scope), **fields}
         return json.dumps(framed_answer(caller.bound, named), ensure_ascii=False)
 
-    return _answered(text, callers, context)
+    return _read_text(text, callers, context)
 
 
-def _answered(read: Callable[[Caller], str], callers: Callers, context: Context[Any, Any]) -> str:
+def _read_text(read: Callable[[Caller], str], callers: Callers, context: Context[Any, Any]) -> str:
     """Return the text of a resource. Raises the SDK's own errors: it would log a traceback of any
     other and answer with an internal error.
     """

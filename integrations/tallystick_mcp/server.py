@@ -140,7 +140,7 @@ class TallyServer(StdioServer):
         except TallystickError as error:
             raise protocol_error(error) from error
         try:
-            return await self._called(caller, name, arguments, context)
+            return await self._answer_tool_call(caller, name, arguments, context)
         except TallystickError as error:
             return self._answers.failure(caller, error)
 
@@ -162,13 +162,13 @@ class TallyServer(StdioServer):
             raise protocol_error(InvalidInput(f"The prompt {name} takes {', '.join(missing)}."))
         return await super().get_prompt(name, arguments, context)
 
-    async def _called(
+    async def _answer_tool_call(
         self, caller: Caller, name: str, arguments: dict[str, Any], context: Context[Any, Any]
     ) -> CallToolResult | InputRequiredResult:
         tool = TOOLS.get(name)
         if tool is None:
             raise InvalidInput(f"There is no such tool. Tools are: {', '.join(TOOLS)}.")
-        valid = _validated(name, tool.arguments, arguments)
+        valid = _validate_arguments(name, tool.arguments, arguments)
         call = await in_thread(call_of, caller, name, valid)
         answered = verdict(context)
         if call.route.asks:
@@ -183,7 +183,7 @@ class TallyServer(StdioServer):
             if not isinstance(confirmation, _Confirmed):
                 return confirmation
             call, answered = confirmation
-        check = await self._checked(call, context, answered)
+        check = await self._check_by_rules(call, context, answered)
         if not isinstance(check, AllowedToolCall):
             return check
         text, fields = await in_thread(call.run, check)
@@ -209,7 +209,7 @@ class TallyServer(StdioServer):
             return _Confirmed(await in_thread(approved_call, call), None)
         # Over a network an answer of the client proves no person.
         if not can_ask(context) or (needs_person and not call.bound.actor.is_attended):
-            raise await in_thread(call.refused, "person_required")
+            raise await in_thread(call.refuse, "person_required")
         if needs_person:
             call = call.by_person()
         if answered is None:
@@ -225,7 +225,7 @@ class TallyServer(StdioServer):
             )
         return _Confirmed(await in_thread(confirmed_call, call, token), answered)
 
-    async def _checked(
+    async def _check_by_rules(
         self,
         call: Call,
         context: Context[Any, Any],
@@ -283,7 +283,9 @@ def _decide(bound: BoundTally, approvals: Sequence[Any], approved: bool) -> None
     decide_as_person(bound, approvals, approved=approved, reason="answered in the MCP client")
 
 
-def _validated(name: str, kind: type[Arguments], arguments: Mapping[str, Any]) -> Arguments:
+def _validate_arguments(
+    name: str, kind: type[Arguments], arguments: Mapping[str, Any]
+) -> Arguments:
     """Validate the arguments of a tool; null is an argument that was left out. Raises InvalidInput,
     which names each field and repeats no value.
     """
@@ -340,7 +342,7 @@ def serve(
     check_word("approval", approval, Approval)
     check_word("answers", answers, AnswerForm)
     if callers is None:
-        callers = _fixed(tally, actor, scopes)
+        callers = _fix_caller(tally, actor, scopes)
     elif actor is not None or scopes is not None:
         raise InvalidInput("`callers` says who acts and where: leave `actor` and `scopes` out.")
     opened = tally.tally if isinstance(tally, BoundTally) else tally
@@ -351,7 +353,7 @@ def serve(
     return TallyServer(opened, callers, name=name, approval=approval, answers=answers)
 
 
-def _fixed(
+def _fix_caller(
     tally: Tally | BoundTally, actor: Actor | None, scopes: Sequence[str | Scope] | None
 ) -> Callers:
     """Return the one caller of a server that serves one actor."""

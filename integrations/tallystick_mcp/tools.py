@@ -11,7 +11,7 @@ from tallystick.kit import (
     confirm_token,
     confirmed_version,
     judge_tool_call,
-    unconfirmed,
+    refuse_unconfirmed,
 )
 from tallystick.operations import (
     OPERATIONS,
@@ -85,9 +85,11 @@ class Call(NamedTuple):
         person = self.bound.actor.replace(agent=None)
         return self._replace(bound=replace(self.bound, actor=person))
 
-    def refused(self, reason: Literal["confirm_token_required", "person_required"]) -> Denied:
+    def refuse(self, reason: Literal["confirm_token_required", "person_required"]) -> Denied:
         """Journal that nobody confirmed the change; return the error to raise."""
-        return unconfirmed(self.bound, _ACCESS[self.route.operation.name], self.bound.scope, reason)
+        return refuse_unconfirmed(
+            self.bound, _ACCESS[self.route.operation.name], self.bound.scope, reason
+        )
 
     def run(self, check: AllowedToolCall) -> tuple[str, dict[str, Any]]:
         """Call the operation with what a check has returned, and nothing else; return the text and
@@ -121,14 +123,14 @@ def call_of(caller: Caller, tool: str, arguments: Arguments) -> Call:
     if isinstance(arguments, Search):
         return _search(caller, bound, arguments, values, project)
     if isinstance(arguments, Explore):
-        return _placed(_explore(caller, bound, arguments, values), project)
+        return _scope_by_record(_explore(caller, bound, arguments, values), project)
     if isinstance(arguments, Add):
         if "source" in values:
             values["source"] = {"source_type": "other", "uri": values["source"]}
         require_kind_of_models(arguments.kind)
-        return Call(caller, bound, ADD, values, _added)
+        return Call(caller, bound, ADD, values, _report_added)
     assert isinstance(arguments, Manage)
-    return _placed(_manage(caller, bound, arguments, values), project)
+    return _scope_by_record(_manage(caller, bound, arguments, values), project)
 
 
 _Find = Callable[[BoundTally, str], Scope]
@@ -170,7 +172,7 @@ _SCOPES: Mapping[str, _Find] = {
 """Finds the scope of the record that an argument names by its id."""
 
 
-def _placed(call: Call, project: str | None) -> Call:
+def _scope_by_record(call: Call, project: str | None) -> Call:
     """Return a call that names a record by its id in the scope of that record, so that its answer
     says where it worked. Raises NotFound where the call names another project.
     """
@@ -215,10 +217,10 @@ def _search(
     if is_listing:
         fields_of_call["namespace"] = None
 
-        def listed(memories: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
+        def list_memories(memories: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
             return _memories([memory_fields(memory) for memory in memories], with_text)
 
-        return Call(caller, bound, route, fields_of_call, listed)
+        return Call(caller, bound, route, fields_of_call, list_memories)
     if project is None:
         fields_of_call["scopes"] = [str(scope) for scope in caller.scopes]
 
@@ -265,7 +267,7 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
     if mode == "access" or (mode in ("context", "wake") and bound is caller.bound):
         fields_of_call["scopes"] = [str(scope) for scope in caller.scopes]
 
-    def looked(result: Any, checked: JsonObject) -> tuple[str, dict[str, Any]]:
+    def show_explored(result: Any, checked: JsonObject) -> tuple[str, dict[str, Any]]:
         if isinstance(result, Explored):
             if mode == "scopes":
                 return f"{len(result.scopes)} scopes", shown(result)
@@ -287,7 +289,7 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         number = f"{len(result)} found" if isinstance(result, list) else route.operation.title
         return number, {mode: shown(result)}
 
-    return Call(caller, bound, route, fields_of_call, looked)
+    return Call(caller, bound, route, fields_of_call, show_explored)
 
 
 def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
@@ -309,7 +311,7 @@ def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
 # Add
 
 
-def _added(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
+def _report_added(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
     return f"{remembered.status}: {remembered.id}", {
         "id": remembered.id,
         "status": remembered.status,
@@ -335,10 +337,10 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
     if arguments.changes is not None and "manual_override" in arguments.changes:
         raise InvalidInput("manage: a lock against agents is set by a person, not here.")
 
-    def managed(result: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
+    def report_managed(result: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
         return f"{action}: done", {action: shown(result)}
 
-    return Call(caller, bound, route, fields_of_call, managed)
+    return Call(caller, bound, route, fields_of_call, report_managed)
 
 
 def preview_of(call: Call) -> Preview:
@@ -352,7 +354,7 @@ def preview_of(call: Call) -> Preview:
         token = preview.confirm_token
         fields = {"preview": shown(preview)}
         return Preview(_question(call, operation), fields, token)
-    change = _validated(call)
+    change = _validate_call(call)
     if operation.name == "review":
         return _preview_of_review(call, change)
     memory_id = str(change["memory_id"])
@@ -436,8 +438,8 @@ def confirmed_call(call: Call, token: str | None) -> Call:
         confirmed = {**call.arguments, "mode": "apply", "confirm_token": token}
         return call._replace(arguments=confirmed)
     if token is None:
-        raise call.refused("confirm_token_required")
-    change = _validated(call)
+        raise call.refuse("confirm_token_required")
+    change = _validate_call(call)
     name = "proposal_id" if operation.name == "review" else "memory_id"
     version = confirmed_version(
         bound,
@@ -451,7 +453,7 @@ def confirmed_call(call: Call, token: str | None) -> Call:
     return call._replace(arguments={**call.arguments, "if_version": version})
 
 
-def _validated(call: Call) -> JsonObject:
+def _validate_call(call: Call) -> JsonObject:
     valid = call.route.operation.validate(call.arguments)
     return valid.model_dump(mode="json")
 

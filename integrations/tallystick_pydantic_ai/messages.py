@@ -285,14 +285,14 @@ _NO_TEXT = frozenset(
 """Fields of messages and their parts that name something, and that no model reads as text."""
 
 
-def cleaned(value: Any, clean: Callable[[Any], Any]) -> Any:
+def clean_value(value: Any, clean: Callable[[Any], Any]) -> Any:
     """Return messages, parts or content with each text cleaned, as new objects; bytes stay."""
     if isinstance(value, str | BaseModel) or (isinstance(value, Mapping) and _is_json(value)):
         return clean(value)
     if isinstance(value, list | tuple):
-        return [cleaned(item, clean) for item in value]
+        return [clean_value(item, clean) for item in value]
     if isinstance(value, Mapping):
-        return {key: cleaned(item, clean) for key, item in value.items()}
+        return {key: clean_value(item, clean) for key, item in value.items()}
     if not is_dataclass(value) or isinstance(value, type):
         return value
     changes: dict[str, Any] = {}
@@ -300,7 +300,9 @@ def cleaned(value: Any, clean: Callable[[Any], Any]) -> Any:
         if not each.init or each.name.startswith("_") or each.name in _NO_TEXT:
             continue
         before = getattr(value, each.name)
-        after = _cleaned_arguments(before, clean) if each.name == "args" else cleaned(before, clean)
+        after = (
+            _cleaned_arguments(before, clean) if each.name == "args" else clean_value(before, clean)
+        )
         if after != before:
             changes[each.name] = after
     if changes and isinstance(value, ThinkingPart):
@@ -320,9 +322,9 @@ def _is_json(value: Any) -> bool:
 def _cleaned_arguments(arguments: Any, clean: Callable[[Any], Any]) -> Any:
     """Return the arguments of a call cleaned: a text of JSON stays one."""
     if not isinstance(arguments, str):
-        return cleaned(arguments, clean)
+        return clean_value(arguments, clean)
     try:
         values = from_json(arguments)
     except ValueError:
         return clean(arguments)
-    return to_json(cleaned(values, clean)).decode()
+    return to_json(clean_value(values, clean)).decode()

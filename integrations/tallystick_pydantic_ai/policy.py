@@ -51,7 +51,7 @@ from tallystick.kit import (
 from tallystick.records import Scope, json_bytes
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_pydantic_ai.actors import call_of_run
-from tallystick_pydantic_ai.messages import cleaned, comparable, request_of
+from tallystick_pydantic_ai.messages import clean_value, comparable, request_of
 from tallystick_pydantic_ai.render import parts_of
 
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
@@ -351,7 +351,9 @@ class TallyPolicy(OncePerAgent):
                 answer = results.get(call.tool_call_id)
                 tool = self.tools.get(call.tool_name)
                 if isinstance(answer, ToolDenied) and tool is not None:
-                    denied = ToolCall(call.tool_name, _validated(tool, call), call.tool_call_id)
+                    denied = ToolCall(
+                        call.tool_name, _validate_arguments(tool, call), call.tool_call_id
+                    )
                     await self._rules.deny(ctx, denied, answer.message)
         return result
 
@@ -392,10 +394,10 @@ class TallyPolicy(OncePerAgent):
         )
         if not check.redacts:
             return request_context
-        instructions = cleaned(parameters.instruction_parts, check.clean)
+        instructions = clean_value(parameters.instruction_parts, check.clean)
         return replace(
             request_context,
-            messages=cleaned(list(messages), check.clean),
+            messages=clean_value(list(messages), check.clean),
             model_request_parameters=replace(parameters, instruction_parts=instructions),
         )
 
@@ -457,7 +459,7 @@ def _read_by_schema(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:
     return replace(tool, args_validator=SchemaReader(tool.tool_def.parameters_json_schema))
 
 
-def _validated(tool: ToolsetTool[Any], call: ToolCallPart) -> Any:
+def _validate_arguments(tool: ToolsetTool[Any], call: ToolCallPart) -> Any:
     """Return the arguments of a call as the tool would have got them."""
     validate = tool.args_validator
     try:
@@ -475,7 +477,7 @@ def _clean_result(check: AllowedToolCall, result: Any) -> Any:
     if isinstance(result, ToolReturn):
         return replace(
             result,
-            return_value=cleaned(result.return_value, check.result),
-            content=cleaned(result.content, check.result),
+            return_value=clean_value(result.return_value, check.result),
+            content=clean_value(result.content, check.result),
         )
-    return cleaned(result, check.result)
+    return clean_value(result, check.result)

@@ -110,8 +110,8 @@ def add_handlers(app: FastAPI) -> None:
         return Response(body, status, headers)
 
     @app.exception_handler(RequestValidationError)
-    async def _malformed(request: Request, error: RequestValidationError) -> Response:
-        return await _ours(request, InvalidInput(f"{_explained(error)}."))
+    async def _answer_malformed(request: Request, error: RequestValidationError) -> Response:
+        return await _ours(request, InvalidInput(f"{_explain(error)}."))
 
     @app.exception_handler(HTTPException)
     async def _of_http(request: Request, error: HTTPException) -> Response:
@@ -181,5 +181,5 @@ class _Explained:
         return [{**each, "loc": place[1:] or place} for each, place in places]
 
 
-def _explained(error: RequestValidationError) -> str:
+def _explain(error: RequestValidationError) -> str:
     return explain_validation(_Explained(error))

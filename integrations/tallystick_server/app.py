@@ -73,11 +73,11 @@ def create_app(
 
 def openapi() -> dict[str, Any]:
     """Return the description of the routes, as OpenAPI 3.1."""
-    return _described()
+    return _describe_api()
 
 
 @cache
-def _described() -> dict[str, Any]:
+def _describe_api() -> dict[str, Any]:
     return _routes(None).openapi()
 
 

@@ -90,7 +90,7 @@ def add_operations(router: APIRouter) -> None:
                 operation_id=route.operation,
                 include_in_schema=number == 0,
                 summary=operation.title,
-                description=_described(route, operation),
+                description=_describe_operation(route, operation),
                 tags=[route.group],
                 status_code=route.status,
                 responses={
@@ -141,7 +141,7 @@ def path_names(path: str) -> list[str]:
     return [part.strip("{}").removesuffix(":path") for part in path.split("/") if "{" in part]
 
 
-def _described(route: Route, operation: Operation) -> str:
+def _describe_operation(route: Route, operation: Operation) -> str:
     errors = ", ".join(f"`{code}`" for code in operation.errors)
     absent = "".join(f" Without `{name}`: {why}." for name, why in route.absent.items())
     also = ", ".join(f"`{method} {path}`" for method, path in route.also)

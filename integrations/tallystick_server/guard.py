@@ -265,7 +265,7 @@ async def _within_limit(
             await send(message)
 
     try:
-        await application(scope, limited(receive, most, refuse), send_on)
+        await application(scope, limit_body(receive, most, refuse), send_on)
     except InvalidInput:
         if not refused or is_answered:
             raise
@@ -273,7 +273,7 @@ async def _within_limit(
         await _answer(send, _refusal(_too_large(most)))
 
 
-def limited(receive: Receive, most: int, refuse: Callable[[], None]) -> Receive:
+def limit_body(receive: Receive, most: int, refuse: Callable[[], None]) -> Receive:
     """Return `receive`, which calls `refuse` where a body is longer than allowed, and raises where
     it takes too long.
     """

@@ -180,12 +180,12 @@ async def add_step(
 
     def record(run: Run) -> Receipt:
         step = run.step(body.kind, name=body.name, parent=body.parent, metadata=body.metadata)
-        return _recorded(step, body)
+        return _record_entries(step, body)
 
     return await in_thread(partial(_in_run, request, scope_header, run_id, record))
 
 
-def _recorded(step: Step, body: NewStep) -> Receipt:
+def _record_entries(step: Step, body: NewStep) -> Receipt:
     try:
         for entry in body.entries:
             step.record(entry.kind, entry.payload, summary=entry.summary)
@@ -238,13 +238,13 @@ async def compile_context(
 ) -> Response:
     """Choose the best context that fits a budget, with a decision for every candidate."""
 
-    def compiled() -> Response:
+    def compile_items() -> Response:
         bound = bound_for(request, scope_header)
         options = {name: getattr(body, name) for name in Compile.model_fields if name != "items"}
         with within(request, bound, run_header):
             return answer(bound, bound.compile(body.items, **options))
 
-    return await in_thread(compiled)
+    return await in_thread(compile_items)
 
 
 async def check_policy(
@@ -257,7 +257,7 @@ async def check_policy(
     with the arguments that it may have.
     """
 
-    def checked() -> Response:
+    def check_call() -> Response:
         bound = bound_for(request, scope_header)
         facts: dict[str, Any] = {
             name: getattr(body, name)
@@ -286,4 +286,4 @@ async def check_policy(
         result = {"rule_id": check.rule_id, "effect": check.effect, "arguments": arguments}
         return answer(bound, result)
 
-    return await in_thread(checked)
+    return await in_thread(check_call)

@@ -195,7 +195,7 @@ async def answer_hook(request: Request, event: str, body: HookCall) -> Response:
     The answer is the hook's own, without what other answers say beside the result.
     """
 
-    def answered() -> Response:
+    def respond() -> Response:
         bound = bound_for(request, body.scope)
         actor = bound.actor
         if body.agent is not None and actor.agent not in (None, body.agent):
@@ -208,7 +208,7 @@ async def answer_hook(request: Request, event: str, body: HookCall) -> Response:
             raise InvalidInput(str(error)) from error
         return Response(json.dumps(answered).encode(), 200, {}, "application/json")
 
-    return await in_thread(answered)
+    return await in_thread(respond)
 
 
 def _own_payload(request: Request, payload: Any) -> Any:
@@ -262,8 +262,8 @@ async def frame_codes(request: Request, body: Frames, scope_header: ScopeHeader 
 
 
 async def _read(request: Request, scope: str | None, call: Callable[[BoundTally], Any]) -> Response:
-    def answered() -> Response:
+    def respond() -> Response:
         bound = bound_for(request, scope)
         return answer(bound, call(bound))
 
-    return await in_thread(partial(answered))
+    return await in_thread(partial(respond))

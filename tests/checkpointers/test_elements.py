@@ -196,10 +196,10 @@ def test_any_sequence_of_splices_gives_the_elements_that_a_list_has(
     from tallystick.checkpoints.values import PersistentList
 
     current = list(start)
-    version = PersistentList().updated(list(current), CODEC)
+    version = PersistentList().update(list(current), CODEC)
     for place, removed, added in splices:
         current[place : place + removed] = added
-        version = version.updated(list(current), CODEC)
+        version = version.update(list(current), CODEC)
         assert [element for span in version.spans for element in span.elements()] == current
         assert b"".join(version.contents()) == b"".join(current)
         assert len(version) == len(current)

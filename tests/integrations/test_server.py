@@ -32,7 +32,7 @@ from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 from tallystick_hooks.command import run as run_hook
 from tallystick_server import RemoteTally, create_app, openapi, serve, serve_in_background
-from tallystick_server.guard import BODY_LIMIT, COOKIE, bind_port, bind_socket, limited
+from tallystick_server.guard import BODY_LIMIT, COOKIE, bind_port, bind_socket, limit_body
 from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
 from .served import ADA, ASKING, BOB, ROOT, Served, problem, served
@@ -415,7 +415,7 @@ async def test_a_body_that_drips_is_cut_off_when_its_time_is_over(
         await asyncio.sleep(0.05)
         return {"type": "http.request", "body": b" ", "more_body": True}
 
-    receive = limited(drip, BODY_LIMIT, lambda: None)
+    receive = limit_body(drip, BODY_LIMIT, lambda: None)
 
     async def read() -> None:
         for _ in range(100):

@@ -73,7 +73,7 @@ class Codec:
 
     def pack(self, content: bytes, *, encrypt: bool = True) -> bytes:
         """Return the stored form of `content`."""
-        stored = _compressed(content)
+        stored = _compress(content)
         if encrypt and self._cipher is not None:
             return bytes((_ENCRYPTED,)) + self._cipher.encrypt(stored)
         return stored
@@ -98,7 +98,7 @@ class Codec:
             raise CorruptTally(
                 "State that should be encrypted is not: it was written without the key."
             )
-        return _decompressed(stored)
+        return _decompress(stored)
 
     def unpack_checked(self, domain: bytes, digest: bytes, stored: bytes) -> bytes:
         """Same as `unpack`, compared with the digest that it was stored under.
@@ -178,7 +178,7 @@ def thread_checksum(checksum: str, *, add: Iterable[bytes], subtract: Iterable[b
     return f"{total % (1 << 256):064x}"
 
 
-def _compressed(content: bytes) -> bytes:
+def _compress(content: bytes) -> bytes:
     if len(content) >= _SHORT:
         compressed: bytes = _zstd()[0].compress(content)
         if len(compressed) < len(content):
@@ -186,7 +186,7 @@ def _compressed(content: bytes) -> bytes:
     return bytes((_PLAIN,)) + content
 
 
-def _decompressed(stored: bytes) -> bytes:
+def _decompress(stored: bytes) -> bytes:
     form, body = stored[:1], stored[1:]
     if form == b"\x00":
         return body

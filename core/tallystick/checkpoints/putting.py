@@ -289,7 +289,7 @@ class _NewChunks:
         self._codec = codec
         self._chunks = {chunk.digest: chunk for value in values for chunk in new_chunks(value)}
         self._bodies = {
-            digest: codec.pack(chunk.stored())
+            digest: codec.pack(chunk.stored_bytes())
             for digest, chunk in self._chunks.items()
             if chunk.level < 2
         }

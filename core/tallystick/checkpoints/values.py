@@ -26,7 +26,7 @@ from tallystick.errors import CorruptTally
 # share chunk objects in memory and chunk ids on disk: a version that edited a chunk would change
 # every version before it.
 #
-# `updated` shares the longest common beginning and the longest common end with the version before;
+# `update` shares the longest common beginning and the longest common end with the version before;
 # what lies between becomes single elements. Elements are compared by their bytes: compared by
 # identity, an element that was edited in place would be stored as it was before.
 #
@@ -82,7 +82,7 @@ class Chunk:
             1 if level == 0 else len(ends) if level == 1 else sum(child.count for child in children)
         )
 
-    def stored(self) -> bytes:
+    def stored_bytes(self) -> bytes:
         """Return the bytes of an element or a pack as its digest covers them."""
         return self.content if self.level == 0 else _encode_pack(self.content, self.ends)
 
@@ -159,7 +159,7 @@ class PersistentList:
         """Return the digest of this version, which the MAC of a checkpoint covers."""
         return codec.digest(b"rope\x00", *[_span_name(span) for span in self.spans])
 
-    def updated(self, elements: Sequence[bytes], codec: Codec) -> PersistentList:
+    def update(self, elements: Sequence[bytes], codec: Codec) -> PersistentList:
         """Return the version that has `elements`, sharing with this one the equal beginning and
         end.
         """
@@ -408,7 +408,7 @@ def share_with_base(value: Value, base: Value | None, codec: Codec) -> Value:
     if isinstance(value, ListValue):
         same_kind = isinstance(base, ListValue) and base.kind == value.kind
         items = base.items if same_kind and isinstance(base, ListValue) else PersistentList()
-        return ListValue(value.kind, items.updated(value.elements, codec), value.memo)
+        return ListValue(value.kind, items.update(value.elements, codec), value.memo)
     entries = base.entries if isinstance(base, Fields) else {}
     return Fields(
         {

@@ -50,13 +50,13 @@ def outlines(lines: Sequence[str], query: frozenset[str]) -> Callable[[int], str
     others = [place for place, line in enumerate(lines) if place not in outline and line.strip()]
 
     @cache
-    def ranked() -> list[int]:
+    def rank_bodies() -> list[int]:
         return sorted(others, key=lambda place: -len(query.intersection(analyze(lines[place]))))
 
-    def outlined(bodies: int) -> str:
-        return _with_gaps(lines, outline.union(ranked()[:bodies]) if bodies else outline)
+    def outline_with(bodies: int) -> str:
+        return _with_gaps(lines, outline.union(rank_bodies()[:bodies]) if bodies else outline)
 
-    return outlined
+    return outline_with
 
 
 def is_diff(content: str) -> bool:

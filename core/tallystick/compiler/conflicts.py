@@ -23,7 +23,7 @@ def resolve(state: State) -> State:
 
     Raises InvalidContext when items supersede one another in a circle.
     """
-    excluded, notes = _superseded(state)
+    excluded, notes = _exclude_superseded(state)
     losers, more = _losers(state, excluded)
     for item_id, texts in more.items():
         notes.setdefault(item_id, []).extend(texts)
@@ -32,7 +32,7 @@ def resolve(state: State) -> State:
     )
 
 
-def _superseded(state: State) -> tuple[dict[str, Exclusion], dict[str, list[str]]]:
+def _exclude_superseded(state: State) -> tuple[dict[str, Exclusion], dict[str, list[str]]]:
     claims: dict[str, list[str]] = {}
     for item_id, item in state.items.items():
         if item_id in state.tokens and "supersedes" in item.metadata:

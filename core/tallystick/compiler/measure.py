@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tallystick.compiler.outline import label, quote, quoted
+from tallystick.compiler.outline import label, quote, quote_item
 from tallystick.compiler.state import CONVERSATION, State
 from tallystick.records import ContextItem, text_digest
 from tallystick.records.escaping import as_item
@@ -51,7 +51,7 @@ def measure(state: State) -> State:
 
 def escaping_tokens(state: State, item: ContextItem) -> int:
     """Return the tokens by which an item is longer in a frame than it is itself."""
-    plain, shown = quoted(item), str(quote(item))
+    plain, shown = quote_item(item), str(quote(item))
     return 0 if shown == plain else max(0, state.count(shown) - state.count(plain))
 
 

@@ -111,12 +111,12 @@ def prompt_text(compiled: CompiledContext) -> str:
     parts = [
         chosen.system,
         *(f"tool: {item.content}" for item in chosen.tools),
-        *map(quoted, chosen.history),
+        *map(quote_item, chosen.history),
     ]
-    return "\n".join(filter(None, [*parts, chosen.context, *map(quoted, chosen.turn)]))
+    return "\n".join(filter(None, [*parts, chosen.context, *map(quote_item, chosen.turn)]))
 
 
-def quoted(item: ContextItem) -> str:
+def quote_item(item: ContextItem) -> str:
     """Return an item as a line for people: its label and its text as it is."""
     return f"{label(item)}{item.content}"
 

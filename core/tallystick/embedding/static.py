@@ -134,7 +134,7 @@ class StaticEmbedder:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors, shape (len(texts), 256), in the order given. Raises EmbedderUnavailable."""
-        return _loaded().embed(texts)
+        return _get_table().embed(texts)
 
     def embed_words(self, words: Sequence[str]) -> NDArray[np.float32]:
         """Same as `embed`: one table serves words and texts, so that single words can be compared.
@@ -172,7 +172,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-def _loaded() -> Table:
+def _get_table() -> Table:
     if not _tables:
         with _guard:
             if not _tables:

@@ -66,7 +66,7 @@ class Chore:
 class Background:
     """The follow-up work of one tally. Thread-safe.
 
-    `paused`, `reconcile` and `rebuild` wait for the work under way.
+    `pause`, `reconcile` and `rebuild` wait for the work under way.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from tallystick.kit.call_tree import (
     begin_call,
 )
 from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
-from tallystick.kit.confirmations import confirm_token, confirmed_version, unconfirmed
+from tallystick.kit.confirmations import confirm_token, confirmed_version, refuse_unconfirmed
 from tallystick.kit.conversations import AGENT_CONFIG, conversation_context
 from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.kit.enforcement import (
@@ -77,7 +77,7 @@ from tallystick.kit.remote_binder import RemoteBinder, binder_of
 from tallystick.kit.rendering import (
     arguments_of,
     changed_items,
-    dumped,
+    dump_model,
     json_value,
     message_item,
 )
@@ -157,7 +157,7 @@ __all__ = [
     "decide_as_person",
     "default_agent_name",
     "describe_value",
-    "dumped",
+    "dump_model",
     "enforcing",
     "framed_hits",
     "goal_of_thread",
@@ -190,5 +190,5 @@ __all__ = [
     "require_tables",
     "rows_of_store",
     "tap",
-    "unconfirmed",
+    "refuse_unconfirmed",
 ]

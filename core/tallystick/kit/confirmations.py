@@ -44,7 +44,7 @@ def confirmed_version(
     return number
 
 
-def unconfirmed(
+def refuse_unconfirmed(
     bound: BoundTally,
     operation: AccessKind,
     scope: Scope,

@@ -159,7 +159,7 @@ class PlainMemoryTools(ABC):
             and not is_enforced(bound, "tool_call", call.name, call.id)
         ):
             try:
-                check = self._checked(bound, call)
+                check = self._check_call(bound, call)
             except Blocked as error:
                 return {"error": error.code, "message": str(error)}
         if tool.needs_approval and self._approval == "ask" and check.approval is None:
@@ -171,7 +171,7 @@ class PlainMemoryTools(ABC):
         result: JsonObject = check.result(run_memory_tool(bound, call.name, check.arguments))
         return result
 
-    def _checked(self, bound: BoundTally, call: ModelToolCall) -> AllowedToolCall:
+    def _check_call(self, bound: BoundTally, call: ModelToolCall) -> AllowedToolCall:
         """Check a call by the rules; a person whom a rule asks answers through `ask`. Raises
         Blocked.
         """

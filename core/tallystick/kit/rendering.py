@@ -70,7 +70,7 @@ def arguments_of(arguments: Any) -> Any:
     return arguments or {}
 
 
-def dumped(model: BaseModel, **options: Any) -> dict[str, Any]:
+def dump_model(model: BaseModel, **options: Any) -> dict[str, Any]:
     """Return a runtime's model as JSON; an object in it that JSON does not know becomes text, so
     that nobody's metadata costs the recording.
     """

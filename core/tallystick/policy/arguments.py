@@ -129,20 +129,20 @@ def replace_texts(value: Any, cleaned: Json) -> Any:
     if isinstance(value, RootModel):
         return value.model_copy(update={"root": replace_texts(value.root, cleaned)})
     if isinstance(cleaned, dict) and isinstance(value, BaseModel):
-        return value.model_copy(update=_replaced(_fields_of(value), cleaned))
+        return value.model_copy(update=_replace_fields(_fields_of(value), cleaned))
     if isinstance(cleaned, dict) and is_dataclass(value):
         clone = copy(value)
-        for name, inner in _replaced(_fields_of(value), cleaned).items():
+        for name, inner in _replace_fields(_fields_of(value), cleaned).items():
             object.__setattr__(clone, name, inner)
         return clone
     if isinstance(cleaned, dict) and isinstance(value, Mapping):
-        return _replaced(value, cleaned)
+        return _replace_fields(value, cleaned)
     if isinstance(cleaned, list) and type(value) in (list, tuple):
         return type(value)(map(replace_texts, value, cleaned))
     raise TypeError(f"a {type(value).__name__} holds no other text")
 
 
-def _replaced(values: Mapping[Any, Any], cleaned: Mapping[str, Json]) -> dict[Any, Any]:
+def _replace_fields(values: Mapping[Any, Any], cleaned: Mapping[str, Json]) -> dict[Any, Any]:
     """Return fields with cleaned values, in the same order; a key is cleaned too."""
     if len(values) != len(cleaned):
         raise TypeError("two keys cannot be told apart once they are cleaned")

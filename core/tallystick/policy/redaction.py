@@ -161,7 +161,7 @@ class Redactor:
         """
         pen = _Pen(originals)
         pen.note(text)
-        return RedactedText(self._redacted(text, pen, self._rules), pen.counts())
+        return RedactedText(self._redact_passes(text, pen, self._rules), pen.counts())
 
     def redact_json(
         self,
@@ -189,7 +189,7 @@ class Redactor:
             pair = _named_secret(value)
             redacted_items = {
                 key: (
-                    self._redacted(key, pen, self._rules),
+                    self._redact_passes(key, pen, self._rules),
                     pen.placeholder("credential", str(value[key]))
                     if key == pair
                     else self._walk(value[key], (*path, key), pen),
@@ -201,10 +201,10 @@ class Redactor:
             return [self._walk(inner, path, pen) for inner in value]
         if isinstance(value, str) and value:
             if path and path[-1] in _ID_KEYS and _ID.fullmatch(value):
-                return self._redacted(value, pen, self._certain)
+                return self._redact_passes(value, pen, self._certain)
             if path and names_a_secret(path[-1], value):
                 return pen.placeholder("credential", value)
-            redacted = self._redacted(value, pen, self._rules)
+            redacted = self._redact_passes(value, pen, self._rules)
             # What is left may look like a secret only now, when the words beside it are gone.
             if redacted != value and path and names_a_secret(path[-1], redacted):
                 return pen.placeholder("credential", value)
@@ -264,7 +264,7 @@ class Redactor:
             plain, places = visible
             return [
                 Finding(places[finding.start], places[finding.end - 1] + 1, finding.kind)
-                for finding in self._found_by(plain, rules, _moved(windows, places))
+                for finding in self._found_by(plain, rules, _move_windows(windows, places))
             ]
         if rules is self._rules:
             rules = self._applicable(text)
@@ -296,7 +296,7 @@ class Redactor:
             or placeholders[place - 1][1] <= finding.start
         ]
 
-    def _redacted(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
+    def _redact_passes(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
         gate = self._gates.gate
         if gate is not None and not gate.opens(_INVISIBLE.sub("", text)):
             return text
@@ -318,10 +318,10 @@ class Redactor:
             text = "".join([*pieces, text[end:]])
             windows = _around(written, len(text))
         else:
-            text = self._closed(text, pen, rules, windows or [])
+            text = self._close_windows(text, pen, rules, windows or [])
         return text
 
-    def _closed(
+    def _close_windows(
         self, text: str, pen: _Pen, rules: Sequence[Rule], windows: Iterable[tuple[int, int]]
     ) -> str:
         """Return a text that gives ever new secrets with what surrounds these taken out; all of it,
@@ -510,7 +510,7 @@ def _around(placeholders: Iterable[tuple[int, int]], length: int) -> _Windows:
     return windows
 
 
-def _moved(windows: _Windows | None, places: Sequence[int]) -> _Windows | None:
+def _move_windows(windows: _Windows | None, places: Sequence[int]) -> _Windows | None:
     """Return windows of a text in a shorter one, of whose characters `places` are the places in the
     first.
     """
@@ -624,7 +624,7 @@ def _across_lines(
     starts = {finding.start for finding in findings}
     result = []
     certain = [rule for rule in rules if rule.certain]
-    for finding in _findings(plain, certain, _moved(windows, places)):
+    for finding in _findings(plain, certain, _move_windows(windows, places)):
         inside = places[finding.start : finding.end]
         breaks = [after for before, after in pairwise(inside) if after > before + 1]
         # A token on a line of its own is no rest of the one before it.

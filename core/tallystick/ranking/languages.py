@@ -3,7 +3,7 @@
 Function words come from `stopwordsiso`, stems from Snowball; a language is named by its ISO 639-1
 code. Text is indexed without knowing its language: a term is a word without accents, stemmed by its
 script, and of Latin letters as English. A question in another language asks for every term that
-shares a root with its words in that language; see `Vocabulary.related`.
+shares a root with its words in that language; see `Vocabulary.related_terms`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 One hand-over passes these stages:
 
     enqueue          a hook added something; the item waits in the write queue, once
-    prepare          on the writer's thread, before it takes the database: payloads are redacted, hashed
+    prepare          on the writer's thread, before it takes the database: payloads are redacted
+                     and hashed
     add_to           inside the transaction: rows and chain entries are added to the batch
     take_back        the batch was rolled back: all that `add_to` changed is restored
     drop             storage refused the item by itself: what waits is counted as missing

@@ -39,14 +39,14 @@ def effects(tally: Tally) -> list[dict[str, Any]]:
             "event": entry.event,
             "actor": entry.actor,
             "reason": entry.reason,
-            "subject": _named(entry.subject_id, seen),
+            "subject": _number_identity(entry.subject_id, seen),
             "details": _stable(entry.details, seen),
         }
         for entry in entries
     ]
 
 
-def _named(identity: str | None, seen: dict[str, str]) -> str | None:
+def _number_identity(identity: str | None, seen: dict[str, str]) -> str | None:
     return None if identity is None else seen.setdefault(identity, f"#{len(seen) + 1}")
 
 

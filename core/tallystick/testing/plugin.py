@@ -58,7 +58,7 @@ def tape(request: pytest.FixtureRequest) -> Iterator[Callable[..., Player]]:
     if request.node.stash.get(_DIVERGENCE_SHOWN, False):
         return
     for player in players:
-        divergence = _unfinished(player)
+        divergence = _finish_player(player)
         if divergence is not None:
             pytest.fail(divergence, pytrace=False)
 
@@ -76,7 +76,7 @@ def pytest_runtest_makereport(
     return report
 
 
-def _unfinished(player: Player) -> str | None:
+def _finish_player(player: Player) -> str | None:
     from tallystick.errors import TapeDiverged
 
     try:

@@ -72,7 +72,9 @@ class PriceTable:
             (count * row.get(column, row["input"]) for column, count in tokens.items()), Decimal(0)
         )
         return ModelCost(
-            amount=_written(amount / _MILLION), currency=self.currency, prices=f"own {self.dated}"
+            amount=_format_amount(amount / _MILLION),
+            currency=self.currency,
+            prices=f"own {self.dated}",
         )
 
 
@@ -85,7 +87,7 @@ def cost_of(
     if not {"input_tokens", "output_tokens"} <= usage.keys():
         return ModelCost()
     of_own = [] if table is None else [table.cost(provider, model, usage) for model in models]
-    published = (_published(provider, model, usage) for model in models)
+    published = (_published_price(provider, model, usage) for model in models)
     return next((cost for cost in chain(of_own, published) if cost is not None), ModelCost())
 
 
@@ -100,7 +102,7 @@ def _row(path: Path, name: str, row: Any) -> Mapping[str, Decimal]:
     return {column: Decimal(price) for column, price in row.items()}
 
 
-def _published(provider: str, model: str, usage: Mapping[str, int]) -> ModelCost | None:
+def _published_price(provider: str, model: str, usage: Mapping[str, int]) -> ModelCost | None:
     if importlib.util.find_spec("genai_prices") is None:
         return None
     from genai_prices import Usage, calc_price
@@ -118,7 +120,7 @@ def _published(provider: str, model: str, usage: Mapping[str, int]) -> ModelCost
         )
     except LookupError:
         return None
-    return ModelCost(amount=_written(Decimal(price.total_price)), prices=_published_table())
+    return ModelCost(amount=_format_amount(Decimal(price.total_price)), prices=_published_table())
 
 
 @lru_cache(maxsize=1)
@@ -126,7 +128,7 @@ def _published_table() -> str:
     return f"genai-prices {version('genai-prices')}"
 
 
-def _written(amount: Decimal) -> str:
+def _format_amount(amount: Decimal) -> str:
     """Return an amount without an exponent and without zeros at its end."""
     text = f"{amount:.9f}".rstrip("0")
     return text + "00" if text.endswith(".") else text

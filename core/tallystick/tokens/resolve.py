@@ -98,9 +98,9 @@ def _load(name: str, cache_dir: Path, allow_download: bool) -> Encoding | None:
     for folder in (*_own_caches(), cache_dir):
         if _has_digest(folder / file, digest):
             return _load_from(folder, name)
-    for folder in _shipped():
+    for folder in _list_shipped():
         if _has_digest(folder / file, digest):
-            return _load_from(_copied(folder / file, cache_dir), name)
+            return _load_from(_copy_file(folder / file, cache_dir), name)
     if allow_download:
         try:
             return _load_from(cache_dir, name)
@@ -120,7 +120,7 @@ def _own_caches() -> Iterator[Path]:
     yield Path(tempfile.gettempdir()) / "data-gym-cache"
 
 
-def _shipped() -> Iterator[Path]:
+def _list_shipped() -> Iterator[Path]:
     for package, inside in _SHIPPED:
         spec = importlib.util.find_spec(package)
         for place in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -134,7 +134,7 @@ def _has_digest(file: Path, digest: str) -> bool:
         return False
 
 
-def _copied(file: Path, cache_dir: Path) -> Path:
+def _copy_file(file: Path, cache_dir: Path) -> Path:
     """The folder to load from: `cache_dir` with a copy of `file`, or, where it cannot be written,
     the file's own.
     """

@@ -135,6 +135,6 @@ def _holder(token: records.AccessToken) -> str:
 def _bounds(token: records.AccessToken) -> str:
     operations = "all" if token.operations is None else ", ".join(token.operations)
     if token.scopes is not None:
-        return f"{operations} in {common.joined(token.scopes)}"
+        return f"{operations} in {common.join_values(token.scopes)}"
     # An agent that comes in by itself was not given its user's private scope.
     return operations + (" but the private scope" if token.actor.agent is not None else "")

@@ -62,7 +62,7 @@ def says(content: str | None) -> Text:
     return Text(one_line(content)) if content else Text("(not shown)", style="dim")
 
 
-def joined(values: Iterable[Any]) -> str:
+def join_values(values: Iterable[Any]) -> str:
     """Return values in a line, ids by their ends."""
     texts = map(str, values)
     return ", ".join(short(text) if len(text) == _ID else text for text in texts)
@@ -111,7 +111,7 @@ def _field_cell(field: str) -> Cell:
         if isinstance(value, dict):
             return counts(value)
         if isinstance(value, tuple | list):
-            return joined(value)
+            return join_values(value)
         if last == "id" or last.endswith("_id"):
             return id_text(value)
         if last in ("state", "status"):

@@ -10,7 +10,15 @@ from rich.text import Text
 
 from tallystick import records
 from tallystick_cli.views import common
-from tallystick_cli.views.common import done, facts, joined, local_time, short, state_text, table
+from tallystick_cli.views.common import (
+    done,
+    facts,
+    join_values,
+    local_time,
+    short,
+    state_text,
+    table,
+)
 from tallystick_html import words
 
 _USES = 5
@@ -96,8 +104,8 @@ def explored_view(explored: records.Explored) -> RenderableType:
     for relation in explored.relations:
         line = f"{texts[relation.from_id]} {relation.relation} {texts[relation.to_id]}"
         parts.append(Text(f"{line} ({len(relation.mentions)} say so)"))
-    warnings = [f"in a circle: {joined(circle)}" for circle in explored.cycles]
-    warnings += [f"not finished: {joined(explored.unfinished)}"] if explored.unfinished else []
+    warnings = [f"in a circle: {join_values(circle)}" for circle in explored.cycles]
+    warnings += [f"not finished: {join_values(explored.unfinished)}"] if explored.unfinished else []
     parts += [Text(warning, style="yellow") for warning in warnings]
     if explored.elsewhere:
         parts.append(Text(f"{explored.elsewhere} more stand where you may not look.", style="dim"))
@@ -139,14 +147,14 @@ def inspection_view(inspection: records.Inspection) -> RenderableType:
             Text.assemble(short(each.id), "  ", state_text(each.state)) for each in source.derived
         ]
     else:
-        rows |= {"holds": _validity, "sources": lambda each: joined(each.sources)}
+        rows |= {"holds": _validity, "sources": lambda each: join_values(each.sources)}
     shown = facts(
         inspection,
         "",
         **{"source" if isinstance(inspection, records.SourceInspection) else "memory": _whole_id},
         **rows,
         links=lambda each: common.affected_links(each.affected),
-        copies=lambda each: joined(each.promoted),
+        copies=lambda each: join_values(each.promoted),
         used_by=lambda each: [
             f"step {short(use.step.id)}: {', '.join(use.how).replace('_', ' ')}"
             for use in each.uses[:_USES]
@@ -272,7 +280,7 @@ def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
 def proposal_table(proposals: Iterable[records.Proposal]) -> Table:
     """Return proposals, one in a row."""
     fields = "id state why=reason"
-    return table(proposals, fields, what=lambda each: each.action.lower(), says=_proposed)
+    return table(proposals, fields, what=lambda each: each.action.lower(), says=_describe_proposal)
 
 
 def proposal_view(proposal: records.Proposal) -> RenderableType:
@@ -282,13 +290,13 @@ def proposal_view(proposal: records.Proposal) -> RenderableType:
         "proposal=id why_it_waits=reason drawn_from=derived_from when=created_at "
         "suggested=suggested_scope",
         what=lambda each: f"{each.action.lower()} {each.kind} in {each.scope}",
-        says=_proposed,
+        says=_describe_proposal,
         about=lambda each: each.target and short(each.target),
         confidence=lambda each: f"{each.confidence} of 100",
         by=lambda each: f"{each.provider} {each.prompt_version or ''}".strip(),
     )
 
 
-def _proposed(proposal: records.Proposal) -> Text:
+def _describe_proposal(proposal: records.Proposal) -> Text:
     kind = Text(f"{proposal.kind}: ", style="dim")
     return kind + common.says(None if proposal.content is None else proposal.content.content)

@@ -47,7 +47,7 @@ def proof_view(proof: records.Proof) -> RenderableType:
 def erasure_view(erasure: records.Erasure) -> RenderableType:
     """Return the copies that an erasure destroys or would destroy, with the proof."""
     beside = f"what people wrote beside {erasure.journal} entries"
-    in_chain, elsewhere = ", ".join(erasure.in_chain), common.joined(erasure.elsewhere)
+    in_chain, elsewhere = ", ".join(erasure.in_chain), common.join_values(erasure.elsewhere)
     shown = facts(
         erasure,
         "memories=memory_ids drawn_from_them=derived proposals versions sources "

@@ -35,12 +35,12 @@ def dashboard_app(tally: Tally | None) -> ASGIApp:
     app = Starlette(
         routes=ROUTES,
         exception_handlers={
-            TallystickError: _refused,
+            TallystickError: _answer_refusal,
             HTTPException: _of_http,
             StaleForm: _stale,
             TimeoutError: _cut_off,
             ClientDisconnect: _cut_off,
-            Exception: _failed,
+            Exception: _answer_failure,
         },
     )
     app.router.redirect_slashes = False
@@ -61,7 +61,7 @@ def _sign_out(visit: Visit) -> Response:
     return leave_with(RedirectResponse(f"{visit.root}/", 303), visit.request)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _answer_refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, TallystickError)
     return _problem(request, wire_status(error).http, str(error))
 
@@ -82,7 +82,7 @@ async def _cut_off(request: Request, error: Exception) -> Response:
     return _problem(request, 408, CUT_OFF)
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _answer_failure(request: Request, error: Exception) -> Response:
     get_logger("dashboard").error(
         "dashboard.failed", error=type(error).__name__, path=request.url.path
     )

@@ -56,14 +56,14 @@ def _communities(visit: Visit) -> Response:
         scope=visit.bound.scope,
         scopes=[each for each in scopes_of(visit) if each.readable],
         communities=listed,
-        circles=_placed(broad),
+        circles=_place_circles(broad),
         height=_CELL * math.ceil(len(broad) / _IN_A_ROW),
         width=_CELL * _IN_A_ROW,
         problem=problem,
     )
 
 
-def _placed(communities: Sequence[ExploredCommunity]) -> list[Circle]:
+def _place_circles(communities: Sequence[ExploredCommunity]) -> list[Circle]:
     """Return the circles in rows; their areas are as their numbers of memories."""
     most = max((each.memory_count for each in communities), default=1) or 1
     return [

@@ -52,7 +52,7 @@ def _workspace(visit: Visit) -> Response:
     if state not in MEMORY_STATES:
         raise InvalidInput(f"state: a memory is {', '.join(MEMORY_STATES)}.")
     scopes = scopes_of(visit)
-    scope = _opened(visit, scopes)
+    scope = _choose_scope(visit, scopes)
     readable = [str(each.scope) for each in scopes if each.readable] or [str(scope)]
     kinds = [kind] if kind else []
     hits: Any = None
@@ -93,7 +93,7 @@ def _workspace(visit: Visit) -> Response:
     )
 
 
-def _opened(visit: Visit, scopes: Sequence[ExploredScope]) -> Scope:
+def _choose_scope(visit: Visit, scopes: Sequence[ExploredScope]) -> Scope:
     """Return the scope whose memories are listed: the one that is named, else that of the caller,
     or where that is empty, the one that has the most.
     """
@@ -147,10 +147,10 @@ def _neighbourhood(visit: Visit, memory_id: str) -> Any:
         return None
     if len(explored.memories) < 2:
         return None
-    return explored, _placed(explored.memories)
+    return explored, _place_memories(explored.memories)
 
 
-def _placed(memories: Sequence[ExploredMemory]) -> dict[str, Place]:
+def _place_memories(memories: Sequence[ExploredMemory]) -> dict[str, Place]:
     """Return where memories stand in the picture: the first in the middle, the others on rings
     around it.
     """

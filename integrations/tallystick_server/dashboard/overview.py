@@ -84,7 +84,7 @@ def _overview(visit: Visit) -> Response:
         for scope in scopes
         for each in visit.call("approvals", at=scope, state="pending", limit=_SHOWN)
     ]
-    noted = _noted(visit, (_IMPORTED, _REFLECTED))
+    noted = _list_events(visit, (_IMPORTED, _REFLECTED))
     reads = visit.bound.recordings.reads(limit=_LISTED)
     recalls = visit.bound.recordings.reads(operation="recall", limit=_SHOWN)
     return visit.page(
@@ -101,7 +101,7 @@ def _overview(visit: Visit) -> Response:
     )
 
 
-def _noted(visit: Visit, events: Sequence[str]) -> list[Noted]:
+def _list_events(visit: Visit, events: Sequence[str]) -> list[Noted]:
     """Return the newest of some events in the scopes of the caller, newest first."""
     noted = []
     for scope in readable(visit):
@@ -117,12 +117,12 @@ def _noted(visit: Visit, events: Sequence[str]) -> list[Noted]:
 
 def _imports(visit: Visit) -> Response:
     """What was imported from other products."""
-    return visit.page("imports.html", imports=_noted(visit, (_IMPORTED,)))
+    return visit.page("imports.html", imports=_list_events(visit, (_IMPORTED,)))
 
 
 def _reflections(visit: Visit) -> Response:
     """When was reflected, and what came of it."""
-    return visit.page("reflections.html", reflections=_noted(visit, (_REFLECTED,)))
+    return visit.page("reflections.html", reflections=_list_events(visit, (_REFLECTED,)))
 
 
 def _readers(reads: Sequence[LoggedRead]) -> list[Reader]:

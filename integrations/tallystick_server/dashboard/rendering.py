@@ -113,7 +113,7 @@ def _environment() -> Environment:
         "pretty": pretty,
         "query": query,
         "short": short,
-        "words": spaced,
+        "words": words_of_code,
     }
     environment.globals |= {"static_version": static_version, "say": words}
     return environment
@@ -204,6 +204,6 @@ def query(values: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> str:
     return urlencode(parameters, errors="replace")
 
 
-def spaced(code: str) -> str:
+def words_of_code(code: str) -> str:
     """Return a code as words."""
     return code.replace("_", " ")

@@ -33,15 +33,15 @@ def _diff(visit: Visit) -> Response:
     before, after = visit.text("before"), visit.text("after")
     if not (before and after):
         return visit.page("diff_ask.html", before=before, after=after)
-    return _compared(visit, visit.call("diff", before=before, after=after))
+    return _render_diff(visit, visit.call("diff", before=before, after=after))
 
 
-def _changed(visit: Visit) -> Response:
+def _diff_with_previous(visit: Visit) -> Response:
     """A step beside the one of its kind before."""
-    return _compared(visit, visit.call("changed", step_id=visit.path("step_id")))
+    return _render_diff(visit, visit.call("changed", step_id=visit.path("step_id")))
 
 
-def _compared(visit: Visit, diff: StepDiff) -> Response:
+def _render_diff(visit: Visit, diff: StepDiff) -> Response:
     sides = []
     for step_id in (diff.before, diff.after):
         step: StepRecord = visit.call("step", step_id=step_id)
@@ -185,7 +185,7 @@ def _changes(form: Mapping[str, str], request: CompilationRequest) -> dict[str, 
     return changes
 
 
-def _replayed(visit: Visit) -> Response:
+def _show_replay(visit: Visit) -> Response:
     """A replay on its way, and then its comparison."""
     job: Job = visit.call("job", job_id=visit.path("job_id"))
     result = job.result or {}
@@ -199,8 +199,8 @@ def _replayed(visit: Visit) -> Response:
 
 ROUTES = [
     page("/diff", _diff),
-    page("/steps/{step_id}/changed", _changed),
+    page("/steps/{step_id}/changed", _diff_with_previous),
     page("/steps/{step_id}/replay", _ask),
     form_page("/steps/{step_id}/replay", _replay),
-    page("/replays/{job_id}", _replayed),
+    page("/replays/{job_id}", _show_replay),
 ]

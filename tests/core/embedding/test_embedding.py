@@ -181,7 +181,7 @@ def test_a_text_has_the_pieces_of_its_words(text: str) -> None:
     """Pieces are kept in mind by the word; the tokenizer, given the whole text, cuts it the same
     way.
     """
-    table = static._loaded()
+    table = static._get_table()
     text = text.encode("utf-8", "replace").decode()
     assert table.pieces(text) == table.tokenizer.encode(text, add_special_tokens=False).ids
 

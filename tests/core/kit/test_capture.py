@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from tallystick import Tally
-from tallystick.kit import Capture, dumped, recordable_metadata
+from tallystick.kit import Capture, dump_model, recordable_metadata
 from tallystick.recorder import Run, Step, current_step
 from tallystick.records import Json
 from tallystick.tally import BoundTally
@@ -171,4 +171,4 @@ def test_a_model_of_a_runtime_with_any_object_in_it_is_json() -> None:
         embedding: list[float] = []
 
     document = Document(metadata={"id": Session, "n": 1}, embedding=[1.0])
-    assert dumped(document, exclude={"embedding"}) == {"metadata": {"id": str(Session), "n": 1}}
+    assert dump_model(document, exclude={"embedding"}) == {"metadata": {"id": str(Session), "n": 1}}

@@ -52,8 +52,8 @@ class IdempotentCall:
     """
 
     def answered_ahead(self) -> list[Read]:
-        """Return what is read ahead of a unit that calls `answered` first, of a scope whose row is
-        known. Raises InvalidInput.
+        """Return what is read ahead of a unit that calls `read_answer` first, of a scope whose row
+        is known. Raises InvalidInput.
         """
         if self.key is None or isinstance(self.scope, Scope):
             return []
