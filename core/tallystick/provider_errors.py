@@ -68,7 +68,7 @@ def sort_error(name: str, error: BaseException, errors: ProviderErrors) -> Tally
             members, key=lambda each: ("until_back", "some_times", "never").index(each.retry)
         )
     causes = list(_causes(error))
-    status = next((found for each in causes if (found := _status_of(each)) is not None), None)
+    status = next((code for each in causes if (code := _status_of(each)) is not None), None)
     if status is not None:
         answered = f"{name} answered with the status {status} ({type(error).__name__})."
         if status in _CREDENTIAL:
@@ -103,14 +103,14 @@ def _status_of(error: BaseException) -> int | None:
     """Return the HTTP status of an error by the names under which clients keep it, or None."""
     response: Any = getattr(error, "response", None)
     if isinstance(response, Mapping):  # of botocore
-        found = [response.get("ResponseMetadata", {}).get("HTTPStatusCode")]
+        statuses = [response.get("ResponseMetadata", {}).get("HTTPStatusCode")]
     else:
-        found = [getattr(response, "status_code", None)]
-    found += [getattr(error, name, None) for name in ("status_code", "status", "code")]
+        statuses = [getattr(response, "status_code", None)]
+    statuses += [getattr(error, name, None) for name in ("status_code", "status", "code")]
     return next(
         (
             int(each)
-            for each in found
+            for each in statuses
             if isinstance(each, int) and not isinstance(each, bool) and 400 <= each <= 599
         ),
         None,

@@ -95,9 +95,9 @@ class Walk:
         if doc is None and normal in names:
             doc = names[normal].doc
         if doc is None:
-            known = [(name.name, name.type) for name in names.values()]
+            candidates = [(name.name, name.type) for name in names.values()]
             threshold = self._context.settings.graph_alias_threshold
-            alias = alias_of(normal, "name", known, threshold=threshold)
+            alias = alias_of(normal, "name", candidates, threshold=threshold)
             doc = None if alias is None else names[alias.name].doc
         if doc is None and vector is not None:
             doc = self._nearest(vector, list(names.values()))
@@ -122,9 +122,9 @@ class Walk:
         ]
         if not fitting:
             return None
-        wanted = from_float16_bytes([vector])[0]
+        query_vector = from_float16_bytes([vector])[0]
         matrix = from_float16_bytes([name.vector or b"" for name in fitting])
-        near = cosines(wanted, matrix)
+        near = cosines(query_vector, matrix)
         best = int(np.argmax(near))
         return fitting[best].doc if float(near[best]) >= _NEAR else None
 
@@ -179,8 +179,8 @@ class Walk:
         ahead = self._reach(entities, 0)
         for distance in range(1, depth + 1):
             if distance % 2:
-                found = graph.mentions(connection, ahead)
-                ahead = self._reach(dict.fromkeys(mention.doc for mention in found), distance)
+                mentions = graph.mentions(connection, ahead)
+                ahead = self._reach(dict.fromkeys(mention.doc for mention in mentions), distance)
             else:
                 along = graph.entities_of(connection, ahead)
                 ahead = self._reach(dict.fromkeys(mention.entity for mention in along), distance)

@@ -47,13 +47,13 @@ def likeness(first: str, second: str) -> int:
 
 
 def alias_of(
-    name: str, kind: str, known: Iterable[tuple[str, str]], *, threshold: int
+    name: str, kind: str, candidates: Iterable[tuple[str, str]], *, threshold: int
 ) -> Alias | None:
-    """Return which of the `known` names, each with its type, a name is another form of; None where
+    """Return which of the `candidates`, each with its type, a name is another form of; None where
     none is alike enough, or several are: a name that could be two people is neither.
     """
     fitting: list[Alias] = []
-    for other, other_kind in known:
+    for other, other_kind in candidates:
         if other == name or not _may_be_one(kind, other_kind):
             continue
         value = likeness(name, other)

@@ -100,11 +100,11 @@ def divide(tx: Connection, division: Division, *, at: int) -> int:
         each._replace(members=tuple(doc for doc in each.members if doc in there))
         for each in division.communities
     ]
-    kept = [each for each in living if len(each.members) >= _LEAST]
-    ids = {each.id for each in kept}
-    kept = [each._replace(parent=each.parent if each.parent in ids else None) for each in kept]
-    communities.replace(tx, division.scope_id, kept, texts=division.texts, at=at)
-    return len(kept)
+    large = [each for each in living if len(each.members) >= _LEAST]
+    ids = {each.id for each in large}
+    large = [each._replace(parent=each.parent if each.parent in ids else None) for each in large]
+    communities.replace(tx, division.scope_id, large, texts=division.texts, at=at)
+    return len(large)
 
 
 def wants_summary(made_from: frozenset[int] | None, texts: Sequence[int]) -> bool:
@@ -137,15 +137,15 @@ def group_entities(
     weights: dict[tuple[int, int], float] = defaultdict(float)
     for text in together:
         entities = sorted(text.entities[:_MOST_OF_A_TEXT])
-        for one, other in combinations(entities, 2):
-            weights[one, other] += 1 / (len(entities) - 1)
+        for doc, other in combinations(entities, 2):
+            weights[doc, other] += 1 / (len(entities) - 1)
     if not weights:
         return []
     require("graspologic_native", extra="graph")
     from graspologic_native import hierarchical_leiden  # type: ignore[import-untyped]
 
-    found = hierarchical_leiden(
-        edges=[(str(one), str(other), weight) for (one, other), weight in sorted(weights.items())],
+    clusters = hierarchical_leiden(
+        edges=[(str(doc), str(other), weight) for (doc, other), weight in sorted(weights.items())],
         starting_communities=_start(weights, before) if before else None,
         iterations=2,
         max_cluster_size=_LARGEST,
@@ -153,7 +153,7 @@ def group_entities(
     )
     members: dict[tuple[int, int], set[int]] = defaultdict(set)
     parents: dict[tuple[int, int], int | None] = {}
-    for each in found:
+    for each in clusters:
         members[each.level, each.cluster].add(int(each.node))
         parents[each.level, each.cluster] = each.parent_cluster
     order = sorted(
@@ -180,8 +180,8 @@ def _start(
     nodes = {node for pair in weights for node in pair}
     start = {node: number for number, group in enumerate(before) for node in group if node in nodes}
     heaviest: dict[int, tuple[float, int]] = {}
-    for (one, other), weight in sorted(weights.items()):
-        for node, neighbour in ((one, other), (other, one)):
+    for (doc, other), weight in sorted(weights.items()):
+        for node, neighbour in ((doc, other), (other, doc)):
             if node not in start and neighbour in start:
                 heaviest[node] = max(heaviest.get(node, (0.0, 0)), (weight, start[neighbour]))
     number = len(before)
@@ -212,11 +212,11 @@ def _name_groups(
             if sizes[name].level == group.level and share >= _SAME:
                 pairs.append((-share, place, name))
     names: dict[int, str] = {}
-    taken: set[str] = set()
+    used_names: set[str] = set()
     for _, place, name in sorted(pairs):
-        if place not in names and name not in taken:
+        if place not in names and name not in used_names:
             names[place] = name
-            taken.add(name)
+            used_names.add(name)
     return [names.get(place) or new_id() for place in range(len(groups))]
 
 

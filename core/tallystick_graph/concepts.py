@@ -116,13 +116,13 @@ def _choose_sentences(sentences: Sequence[_Sentence], counts: Mapping[int, int])
 
 def _words(names: Mapping[int, str], texts: Sequence[Text]) -> list[str]:
     """Return the words that most of the texts share, beside names and words without content."""
-    taken = {word for name in names.values() for word in surfaces_of(name)}
+    excluded_words = {word for name in names.values() for word in surfaces_of(name)}
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(
             word
             for word in content_words(text.content[:_READ])
-            if len(word) >= _LETTERS and word not in taken and word.isalpha()
+            if len(word) >= _LETTERS and word not in excluded_words and word.isalpha()
         )
     shared = [word for word, count in counts.items() if count > 1]
     return sorted(shared, key=lambda word: (-counts[word], word))[:_WORDS]

@@ -45,7 +45,7 @@ def entity_signals(
     if graph.is_empty(connection, ids):
         return {}
     spans = name_spans(request.question)
-    found = {
+    names = {
         doc: name
         for scope_id in ids
         for name, doc in graph.find_names(connection, scope_id, spans).items()
@@ -53,10 +53,10 @@ def entity_signals(
     # "Anna Schmidt" is no question about every Schmidt.
     named = [
         doc
-        for doc, name in found.items()
-        if not any(name != other and f" {name} " in f" {other} " for other in found.values())
+        for doc, name in names.items()
+        if not any(name != other and f" {name} " in f" {other} " for other in names.values())
     ]
-    named.sort(key=lambda doc: (-len(found[doc]), doc))
+    named.sort(key=lambda doc: (-len(names[doc]), doc))
     if not named:
         return {}
     entities = _forms(connection, named[:_MOST])

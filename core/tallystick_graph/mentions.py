@@ -98,9 +98,9 @@ def settle(write: Write, docs: Iterable[int]) -> int:
     orphans = graph.without_mention(tx, stored)
     remove_orphans(write, [stored.pop(doc) for doc in orphans])
     changed = len(orphans)
-    made = graph.made_here(tx, stored)
-    living = graph.living_mentions(tx, made)
-    for doc in sorted(made):
+    entities = graph.made_here(tx, stored)
+    living = graph.living_mentions(tx, entities)
+    for doc in sorted(entities):
         current = stored[doc]
         memory = current.memory
         if memory.state in memories.FINDABLE and doc not in living:

@@ -83,10 +83,10 @@ class KnownNames:
 
 def given_names(memory: Memory) -> list[str]:
     """Return the names that a memory was remembered with."""
-    given = memory.attributes.get("entities")
-    if not isinstance(given, list):
+    names = memory.attributes.get("entities")
+    if not isinstance(names, list):
         return []
-    return [name for name in given if isinstance(name, str) and name.strip()]
+    return [name for name in names if isinstance(name, str) and name.strip()]
 
 
 def _joins(text: str, place: int) -> bool:

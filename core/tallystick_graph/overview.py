@@ -76,7 +76,7 @@ def communities_in(
             shown = _near(context, shown_communities(connection, context, every), words, vector)
             if not shown:
                 raise NotFound(_nothing(scope, words))
-        explored = _told(connection, context, actor, scope, shown[:limit])
+        explored = _explored_communities(connection, context, actor, scope, shown[:limit])
     context.gate.log_read(actor, "explore", [scope], results=len(explored.communities))
     return explored.model_copy(
         update={"around": words or str(scope), "more": len(shown) > limit},
@@ -105,8 +105,8 @@ def _about(
     entities: Sequence[int],
 ) -> list[communities.Community]:
     """Return the communities with this id, or with one of these entities."""
-    wanted = set(entities)
-    return [each for each in every if each.id == words or wanted.intersection(each.members)]
+    entity_docs = set(entities)
+    return [each for each in every if each.id == words or entity_docs.intersection(each.members)]
 
 
 def _near(
@@ -115,12 +115,12 @@ def _near(
     """Return the communities that are about some words, the nearest first: those whose memories
     have half of the words at least, and those whose vector is near.
     """
-    wanted = set(query_terms(words))
+    query_words = set(query_terms(words))
     fingerprint = context.embedder.fingerprint
     scored = []
     for each in every:
         terms = {term for text in each.texts for term in analyze(text.content)}
-        share = len(wanted & terms) / len(wanted) if wanted else 0.0
+        share = len(query_words & terms) / len(query_words) if query_words else 0.0
         near = 0.0
         if vector and each.row.vector and each.row.fingerprint == fingerprint:
             blobs = [vector, each.row.vector[: len(vector)]]
@@ -156,7 +156,7 @@ def shown_communities(
             for doc in each.members
             if doc in stored and stored[doc].memory.state == "active"
         }
-        told = tuple(
+        redacted_texts = tuple(
             Text(
                 text.doc,
                 context.redactor.redact_text(stored[text.doc].memory.content).text,
@@ -165,13 +165,13 @@ def shown_communities(
             for text in texts
             if text.doc in stored
         )
-        told = tuple(text for text in told if len(text.entities) > 1)
-        if told:
-            shown.append(Shown(each, names, told))
+        redacted_texts = tuple(text for text in redacted_texts if len(text.entities) > 1)
+        if redacted_texts:
+            shown.append(Shown(each, names, redacted_texts))
     return shown
 
 
-def _told(
+def _explored_communities(
     connection: Connection,
     context: MemoryContext,
     actor: Actor,

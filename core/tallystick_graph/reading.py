@@ -61,11 +61,11 @@ def read_page(context: MemoryContext, scope_id: int, *, limit: int) -> ReadPage 
         mark = Mark(*rows[-1]) if len(rows) == limit else Mark.at(lag.revision)
         docs = [row.doc for row in rows]
         stored = memories.get_docs(connection, docs)
-        known = _known_names(connection, scope_id)
+        known_names = _known_names(connection, scope_id)
     texts: list[tuple[memories.Stored, Names]] = []
     for doc in docs:
         if doc in stored:
-            texts.append((stored[doc], Names(_names_of(stored[doc].memory, known))))
+            texts.append((stored[doc], Names(_names_of(stored[doc].memory, known_names))))
     return replace(_page(context, scope_id, texts), mark=mark)
 
 
@@ -78,14 +78,14 @@ def link_extraction(
     if not context.settings.graph or not (extraction.entities or extraction.relations):
         return None
     with context.store.database.read() as connection:
-        known = _known_names(connection, stored.scope_id)
+        known_names = _known_names(connection, stored.scope_id)
     text = _text_of(stored.memory).casefold()
     extracted = [
         Name(each.name, each.kind if each.kind in ENTITY_TYPES else "name")
         for each in extraction.entities
         if each.name.casefold() in text
     ]
-    names = _unique([*extracted, *_names_of(stored.memory, known)])
+    names = _unique([*extracted, *_names_of(stored.memory, known_names)])
     normal = {normal_name(name.text) for name in names}
     relations = tuple(
         Said(each.source, each.relation, each.target, each.confidence)
@@ -103,14 +103,14 @@ def _known_names(connection: Connection, scope_id: int) -> KnownNames:
     return KnownNames(each.memory.content for each in entities)
 
 
-def _names_of(memory: Memory, known: KnownNames) -> tuple[Name, ...]:
+def _names_of(memory: Memory, known_names: KnownNames) -> tuple[Name, ...]:
     """Return the names that a memory was remembered with, which are known from here on, and those
     that its text names.
     """
-    given = given_names(memory)
-    for name in given:
-        known.add(name)
-    return _unique([Name(text) for text in (*given, *known.find_in(_text_of(memory)))])
+    names = given_names(memory)
+    for name in names:
+        known_names.add(name)
+    return _unique([Name(text) for text in (*names, *known_names.find_in(_text_of(memory)))])
 
 
 def _unique(names: Iterable[Name]) -> tuple[Name, ...]:
@@ -188,20 +188,20 @@ class _Linking:
                 to_doc=doc,
                 at=write.now,
             )
-        for said in names.relations:
+        for relation in names.relations:
             source, target = (
-                by_name.get(normal_name(said.source)),
-                by_name.get(normal_name(said.target)),
+                by_name.get(normal_name(relation.source)),
+                by_name.get(normal_name(relation.target)),
             )
             if source is not None and target is not None and source != target:
                 graph.add_relation(
                     tx,
                     scope.id,
                     source,
-                    said.relation,
+                    relation.relation,
                     target,
                     evidence=stored.doc,
-                    confidence=said.confidence,
+                    confidence=relation.confidence,
                     at=write.now,
                 )
         settle(write, before | set(by_name.values()))
@@ -236,9 +236,9 @@ class _Linking:
     def _merge(self, normal: str, kind: str, near: Iterable[str]) -> None:
         """Take a new name for another form of one that is known, or the other way round."""
         threshold = self._write.context.settings.graph_alias_threshold
-        known = [(name, self._types[name]) for name in sorted(near) if name in self._docs]
-        self._part_ambiguous(normal, [name for name, _ in known], threshold)
-        alias = alias_of(normal, kind, known, threshold=threshold)
+        candidates = [(name, self._types[name]) for name in sorted(near) if name in self._docs]
+        self._part_ambiguous(normal, [name for name, _ in candidates], threshold)
+        alias = alias_of(normal, kind, candidates, threshold=threshold)
         if alias is None:
             return
         # The fuller name stands for both.
@@ -267,11 +267,11 @@ class _Linking:
             for other in near - {name, fuller}
         )
 
-    def _part_ambiguous(self, normal: str, known: Sequence[str], threshold: int) -> None:
+    def _part_ambiguous(self, normal: str, candidates: Sequence[str], threshold: int) -> None:
         """Part a short form from its entity where it could be this new one as well."""
         tx = self._write.tx
         names = {doc: name for name, doc in self._docs.items()}
-        for name in known:
+        for name in candidates:
             if len(name) >= len(normal) or likeness(name, normal) < threshold:
                 continue
             doc = self._docs[name]

@@ -60,9 +60,9 @@ class SummaryHandler:
 
     def __init__(self, context: MemoryContext, outbound: Outbound) -> None:
         self._context, self._outbound = context, outbound
-        given = context.models.summarizer
+        model = context.models.summarizer
         self._summarizer = (
-            given if given is None or isinstance(given, Summarizer) else ModelSummarizer(given)
+            model if model is None or isinstance(model, Summarizer) else ModelSummarizer(model)
         )
 
     def handle(self, work: Work) -> int:
@@ -114,13 +114,13 @@ class SummaryHandler:
                 stored[doc].memory.attributes.get("community"): docs
                 for doc, docs in made_from.items()
             }
-            given = [
+            all_shown = [
                 shown._replace(texts=_choose_texts(connection, shown.texts, declared))
                 for shown in shown_communities(connection, context, every)
             ]
         return [
             shown
-            for shown in given
+            for shown in all_shown
             if wants_summary(by_community.get(shown.row.id), [text.doc for text in shown.texts])
         ]
 

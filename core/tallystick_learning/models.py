@@ -121,8 +121,8 @@ class ModelExtractor:
         words = set(analyze(text))
         facts = [_ground(fact, words) for fact in answer.facts if fact.content.strip()]
         doubtful = sum(
-            given.confidence != fact.confidence
-            for given, fact in zip(
+            answered_fact.confidence != fact.confidence
+            for answered_fact, fact in zip(
                 (each for each in answer.facts if each.content.strip()), facts, strict=True
             )
         )
@@ -169,7 +169,7 @@ class ModelDecider:
         ids = {each.id for choices in candidates for each in choices}
         label_of = {each: f"m{number}" for number, each in enumerate(sorted(ids), start=1)}
         id_of = {label: each for each, label in label_of.items()}
-        asked = [
+        questions = [
             {
                 "fact": place,
                 "text": fact.content,
@@ -181,7 +181,7 @@ class ModelDecider:
             }
             for place, (fact, choices) in enumerate(zip(facts, candidates, strict=True))
         ]
-        text = json.dumps(asked, ensure_ascii=False).replace("<", "\\u003c")
+        text = json.dumps(questions, ensure_ascii=False).replace("<", "\\u003c")
         answer, _ = ask_model(self._model, _DECIDE, text, DecisionsAnswer)
         return [
             MemoryDecision(

@@ -79,23 +79,23 @@ class Proposer:
         """Store what a model wants done with the facts of one memory. What was proposed from it
         before is not proposed again, whatever came of it.
         """
-        known = self._proposed_from(source)
+        proposed_contents = self._proposed_from(source)
         facts = conclusions.extraction.facts
         for decision in conclusions.checked:
             fact = facts[decision.fact] if decision.fact < len(facts) else None
-            if fact is None or fact.content not in known:
+            if fact is None or fact.content not in proposed_contents:
                 self._propose_decision(source, conclusions, decision, fact)
 
     def propose_relations(self, source: memories.Stored, conclusions: Conclusions) -> None:
         """Store what a model says of two names of one memory as claims, each for a person."""
-        known = self._proposed_from(source)
+        proposed_contents = self._proposed_from(source)
         for relation in conclusions.extraction.relations:
             fact = ExtractedFact(
                 content=f"{relation.source} {relation.relation} {relation.target}",
                 kind="relation",
                 confidence=relation.confidence,
             )
-            if fact.content not in known:
+            if fact.content not in proposed_contents:
                 reason = self._reason_of_text(source, fact) or "review_mode"
                 by = conclusions.extracted_by
                 self._add(source, by, "RELATE", reason, fact=fact, relation=relation)

@@ -95,14 +95,14 @@ class ReflectionPlan:
             if source is not None and source.memory.version == read.memory.version:
                 proposer.propose(source, conclusions)
                 proposer.propose_relations(source, conclusions)
-        made = proposer.proposals
+        proposals = proposer.proposals
         write.journal_event(
             target,
             "memory.reflected",
             None,
-            {"read": len(self.origins), "proposed": len(made), "waiting": proposer.waiting},
+            {"read": len(self.origins), "proposed": len(proposals), "waiting": proposer.waiting},
         )
-        return made
+        return proposals
 
 
 def reflect(
@@ -123,7 +123,7 @@ def reflect(
     plan = plan_reflection(context, actor, request)
     memory = context.memory
     with memory.gate.journaling(actor):
-        made = (
+        proposals = (
             memory.store.database.write_mostly(
                 lambda tx: plan.store(tx, correlation_id=correlation_id),
                 name="reflect",
@@ -135,8 +135,8 @@ def reflect(
     return Reflected(
         scope=request.target,
         read=len(plan.origins),
-        proposals=tuple(made),
-        waiting=sum(each.is_open for each in made),
+        proposals=tuple(proposals),
+        waiting=sum(each.is_open for each in proposals),
     )
 
 
@@ -196,10 +196,10 @@ def _origins(
         for each in dict.fromkeys(material.ids):
             for origin in _find_memories(connection, context, actor, each):
                 stored[origin.doc] = origin
-        found = list(stored.values())
+        candidates = list(stored.values())
     else:
         ids = [row.id for row in scopes.find(connection, [bound])]
-        found = memories.latest(
+        candidates = memories.latest(
             connection,
             ids,
             states=("active",),
@@ -207,9 +207,9 @@ def _origins(
             run_id=material.run,
             limit=_MOST,
         )
-    readable = _readable(connection, context, actor, found)
-    if material.ids and len(readable) < len(found):
-        gone = next(each for each in found if each not in readable)
+    readable = _readable(connection, context, actor, candidates)
+    if material.ids and len(readable) < len(candidates):
+        gone = next(each for each in candidates if each not in readable)
         decision = context.gate.decide(connection, actor, "reflect", gone.memory.scope)
         reason: ReasonCode = _UNFIT.get(gone.memory.state, "hidden_source")
         if decision.allowed:
@@ -241,10 +241,10 @@ def _find_memories(
 
 
 def _readable(
-    connection: Connection, context: MemoryContext, actor: Actor, found: Iterable[memories.Stored]
+    connection: Connection, context: MemoryContext, actor: Actor, stored: Iterable[memories.Stored]
 ) -> list[memories.Stored]:
     """Return those whose text the actor may see and conclude from, as they are now."""
-    current = memories.get_docs(connection, [each.doc for each in found])
+    current = memories.get_docs(connection, [each.doc for each in stored])
     allowed = [
         each
         for each in current.values()

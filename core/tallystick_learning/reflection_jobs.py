@@ -88,27 +88,27 @@ class ReflectionHandler:
         """
         [job] = work.jobs
         assert job.actor is not None
-        made: list[Proposal] = []
+        proposals: list[Proposal] = []
         try:
             request = _request(job.payload, self._mode)
             plan = plan_reflection(self._context, job.actor, request, job_id=job.id)
 
             def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
-                made[:] = plan.store(tx, job_id=job.id, correlation_id=job.id)
+                proposals[:] = plan.store(tx, job_id=job.id, correlation_id=job.id)
                 result: JsonObject = {
                     "read": len(plan.origins),
-                    "proposals": [each.id for each in made],
-                    "waiting": sum(each.is_open for each in made),
+                    "proposals": [each.id for each in proposals],
+                    "waiting": sum(each.is_open for each in proposals),
                 }
                 cost = {"texts": len(plan.origins)}
-                return {job.id: Ended("done" if made else "empty", result=result, cost=cost)}
+                return {job.id: Ended("done" if proposals else "empty", result=result, cost=cost)}
 
             work.commit(unit, scopes=plan.scopes)
         except (Denied, InvalidInput, NotFound) as error:
             ended = Ended("dead", code=error.code, text=str(error))
             work.commit(lambda tx, allowed: {job.id: ended})
             return 0
-        return len(made)
+        return len(proposals)
 
 
 def _request(payload: JsonObject, mode: Reflection) -> ReflectionRequest:

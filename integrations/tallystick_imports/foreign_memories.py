@@ -90,25 +90,25 @@ def import_memories(
     is needed where the file has several, and `*` takes all. Doing it again adds nothing twice.
     Raises InvalidInput for a file of another form and for owners that are not named; Denied.
     """
-    wanted = list(only)
+    names = list(only)
     entries, skipped = _read(format, file)
     owners = Counter(entry.owner for entry in entries)
-    unknown = [owner for owner in wanted if owner != "*" and owner not in owners]
+    unknown = [owner for owner in names if owner != "*" and owner not in owners]
     if unknown:
         raise InvalidInput(
             f"{file} has nothing of {', '.join(map(repr, unknown))}; it is of {_names(owners)}.",
             argument="only",
         )
-    if len(owners) > 1 and not wanted and mode == "apply":
+    if len(owners) > 1 and not names and mode == "apply":
         raise InvalidInput(
             f"{file} is of {len(owners)} owners: {_names(owners)}. Name those whose memories "
             "belong into this scope, or * for all: one user's memories are not another's.",
             argument="only",
         )
-    chosen = [entry for entry in entries if not wanted or "*" in wanted or entry.owner in wanted]
-    created = present = found = 0
+    chosen = [entry for entry in entries if not names or "*" in names or entry.owner in names]
+    created = present = verified = 0
     if mode == "apply":
-        created, present, found = _store(bound, chosen, skipped, progress)
+        created, present, verified = _store(bound, chosen, skipped, progress)
         numbers = {"created": created, "present": present, "skipped": len(skipped)}
         note(bound, "memory.imported", {"format": format, **numbers})
     kinds = Counter(
@@ -122,7 +122,7 @@ def import_memories(
         kinds=dict(sorted(kinds.items())),
         created=created,
         present=present,
-        found=found,
+        found=verified,
         skipped=tuple(
             SkippedMemory(place=each.place, reason=each.reason) for each in skipped[:_MOST_SKIPPED]
         ),
@@ -148,8 +148,8 @@ def export_lines(memories: Iterable[Memory], format: ForeignFormat, *, owner: st
             value: Json = {"content": memory.content, **facts}
             line = {"namespace": ["memories", owner], "key": memory.id, "value": value}
         elif format == "langmem":
-            said: Json = {"kind": "Memory", "content": {"content": memory.content, **facts}}
-            line = {"namespace": ["memories", owner], "key": memory.id, "value": said}
+            item_value: Json = {"kind": "Memory", "content": {"content": memory.content, **facts}}
+            line = {"namespace": ["memories", owner], "key": memory.id, "value": item_value}
         elif format == "llama-index":
             role = memory.speaker if memory.speaker in ("user", "assistant") else "user"
             block: Json = {"block_type": "text", "text": memory.content}
@@ -167,7 +167,7 @@ def _store(
     skipped: list[_Unreadable],
     progress: Callable[[int], None] | None,
 ) -> tuple[int, int, int]:
-    created = present = found = 0
+    created = present = verified = 0
     remaining = iter(chosen)
     while page := list(islice(remaining, _PAGE)):
         new = [each.value for each in page if isinstance(each.value, NewMemory)]
@@ -178,11 +178,13 @@ def _store(
             except InvalidInput:
                 # One of them is refused: each by itself, so that the others are kept.
                 results = [
-                    result for each in page if (result := _one(bound, each, skipped)) is not None
+                    result
+                    for each in page
+                    if (result := _store_one(bound, each, skipped)) is not None
                 ]
             created += sum(result.status == "created" for result in results)
             present += sum(result.status != "created" for result in results)
-            found += sum(bound.get(result.id).id == result.id for result in results if result.id)
+            verified += sum(bound.get(result.id).id == result.id for result in results if result.id)
         if puts:
             addresses = [(put.namespace, put.key) for put in puts]
             before = bound.items.get(addresses)
@@ -195,13 +197,13 @@ def _store(
             stored = [old for old, new in zip(before, after, strict=True) if new is not None]
             created += stored.count(None)
             present += len(stored) - stored.count(None)
-            found += len(stored)
+            verified += len(stored)
         if progress is not None:
             progress(len(page))
-    return created, present, found
+    return created, present, verified
 
 
-def _one(bound: BoundTally, entry: _Entry, skipped: list[_Unreadable]) -> Any:
+def _store_one(bound: BoundTally, entry: _Entry, skipped: list[_Unreadable]) -> Any:
     assert isinstance(entry.value, NewMemory)
     try:
         return bound.remember_many([entry.value])[0]
@@ -357,9 +359,9 @@ def _of_mem0(place: str, value: dict[str, Any]) -> Iterator[_Entry]:
 
 def _of_langmem(place: str, value: dict[str, Any]) -> Iterator[_Entry]:
     namespace, key = _address(value)
-    said = value["value"]
-    content = said.get("content", said)
-    kind, facts = str(said.get("kind", "Memory")), {}
+    item_value = value["value"]
+    content = item_value.get("content", item_value)
+    kind, facts = str(item_value.get("kind", "Memory")), {}
     if isinstance(content, dict):
         # A schema of the user's own has other fields: all of them are what is remembered.
         facts = {name: each for name, each in content.items() if name != "content"}
@@ -415,15 +417,15 @@ def _of_jsonl(place: str, value: dict[str, Any]) -> Iterator[_Entry]:
         (fields.pop(name) for name in ("content", "memory", "text") if fields.get(name)), None
     )
     owner = str(next((fields.pop(n) for n in ("user", "user_id") if fields.get(n)), ""))
-    known = {
+    turn_fields = {
         name: fields.pop(name)
         for name in ("speaker", "conversation", "position", "subject", "importance", "confidence")
         if fields.get(name) is not None
     }
     at = next((fields.pop(n) for n in ("occurred_at", "created_at") if fields.get(n)), None)
-    kind = fields.pop("kind", None) or ("turn" if "conversation" in known else "note")
+    kind = fields.pop("kind", None) or ("turn" if "conversation" in turn_fields else "note")
     if kind == "turn":
-        known.setdefault("position", _number(place))
+        turn_fields.setdefault("position", _number(place))
     tags = _tags(fields.pop("tags", None))
     source = ("jsonl", fields.pop("id", None), owner)
     extra = _mapping(fields.pop("metadata", None)) | fields
@@ -434,7 +436,7 @@ def _of_jsonl(place: str, value: dict[str, Any]) -> Iterator[_Entry]:
         occurred_at=at,
         attributes=extra,
         source=source,
-        **known,
+        **turn_fields,
     )
     yield _Entry(place, owner, new)
 

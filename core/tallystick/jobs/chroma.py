@@ -125,8 +125,8 @@ class ChromaDrain(Derived):
         if text is not None:
             return self._says("notice", text)
         if not context.uses_chroma:
-            kept = "; what Chroma has is removed by `tally rebuild-index`" if layout.keys else ""
-            return self._says("ok", f"vectors are scanned exactly{kept}")
+            hint = "; what Chroma has is removed by `tally rebuild-index`" if layout.keys else ""
+            return self._says("ok", f"vectors are scanned exactly{hint}")
         if missing:
             text = f"Chroma is not filled with {_name_scopes(missing)} yet: the background does it"
             return self._says("notice", text)
@@ -265,8 +265,8 @@ class ChromaDrain(Derived):
         index = self._context.index
         if index is None or not self._context.uses_chroma:
             return
-        wanted = index.doubt is not None or self._eager or index.is_open
-        if not wanted or time.monotonic() < self._mend_at or not index.owned:
+        needs_mending = index.doubt is not None or self._eager or index.is_open
+        if not needs_mending or time.monotonic() < self._mend_at or not index.owned:
             return
         self._pause = min(_LONGEST_PAUSE, max(_FIRST_PAUSE, 2 * self._pause))
         self._mend_at = time.monotonic() + self._pause

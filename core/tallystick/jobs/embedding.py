@@ -37,11 +37,11 @@ class EmbeddingHandler:
         EmbeddingError, LeaseLost.
         """
         with self._context.store.database.read() as connection:
-            found = {job.id: memories.get(connection, job.subject_id) for job in work.jobs}
+            stored_by_job = {job.id: memories.get(connection, job.subject_id) for job in work.jobs}
         living = {
             job.id: stored
             for job in work.jobs
-            if (stored := found[job.id]) is not None and self._is_asked_for(job, stored)
+            if (stored := stored_by_job[job.id]) is not None and self._is_asked_for(job, stored)
         }
         vectors = _vectors(self._context, list(living.values()))
         by_doc = {stored.doc: vectors[place] for place, stored in enumerate(living.values())}
@@ -97,26 +97,26 @@ class ReembeddingHandler:
         [job] = work.jobs
         assert job.scope_id is not None
         missing = self._missing(job.scope_id, after=0, limit=None)
-        total, finished, made, after = len(missing), 0, 0, 0
+        total, finished, vector_count, after = len(missing), 0, 0, 0
         suspects, failures = Suspects(), list[EmbeddingError]()
 
         def embed(page: Sequence[memories.Stored]) -> Tried[memories.Stored]:
-            nonlocal made
+            nonlocal vector_count
             try:
                 vectors = _vectors(self._context, page)
             except EmbeddingError as error:
                 return Tried(page, error, is_proof=False)
-            made += self._commit(work, page, vectors)
+            vector_count += self._commit(work, page, vectors)
             return Tried((), None, is_proof=bool(vectors))
 
         while not work.is_stopping:
             docs = self._missing(job.scope_id, after=after, limit=_PAGE)
             if not docs:
-                self._end(work, job, made, failures)
+                self._end(work, job, vector_count, failures)
                 break
             with self._context.store.database.read() as connection:
                 page = list(memories.get_docs(connection, docs).values())
-            before = made
+            before = vector_count
             tried = take_apart(
                 page,
                 embed,
@@ -128,8 +128,10 @@ class ReembeddingHandler:
                 raise tried.outage
             failures += [error for _, error in tried.failed if isinstance(error, EmbeddingError)]
             after, finished = docs[-1], finished + len(docs)
-            work.note_progress(job, finished, max(total, finished), {"texts": made - before})
-        return made
+            work.note_progress(
+                job, finished, max(total, finished), {"texts": vector_count - before}
+            )
+        return vector_count
 
     def _commit(self, work: Work, page: Sequence[memories.Stored], vectors: Sequence[bytes]) -> int:
         count = 0
@@ -143,14 +145,14 @@ class ReembeddingHandler:
         return count
 
     def _end(
-        self, work: Work, job: jobs.LeasedJob, made: int, failures: Sequence[EmbeddingError]
+        self, work: Work, job: jobs.LeasedJob, vector_count: int, failures: Sequence[EmbeddingError]
     ) -> None:
         """End the job, unless what was passed over may be taken later. Raises EmbeddingError."""
-        ended = Ended("done" if made else "empty", result={"vectors": made})
+        ended = Ended("done" if vector_count else "empty", result={"vectors": vector_count})
         if failures:
             order = ("until_back", "some_times", "never")
             worst = min(failures, key=lambda each: order.index(each.retry))
-            if worst.retry != "never" or not made:
+            if worst.retry != "never" or not vector_count:
                 raise worst
             text = f"{len(failures)} texts were passed over. {worst}"
             ended = Ended("failed", code=worst.code, text=text)
@@ -177,11 +179,11 @@ def enqueue_missing(context: MemoryContext) -> int:
     """
     store, fingerprint = context.store, context.embedder.fingerprint
     with store.database.read() as connection:
-        found = search.scopes_missing_vectors(
+        scope_ids = search.scopes_missing_vectors(
             connection, fingerprint, local_embedder=context.local_embedder
         )
         waiting = job_list.open_subjects(connection, jobs.REEMBED)
-    subjects = {scope_id: f"{scope_id}:{fingerprint}" for scope_id in found}
+    subjects = {scope_id: f"{scope_id}:{fingerprint}" for scope_id in scope_ids}
     missing = {scope_id: name for scope_id, name in subjects.items() if name not in waiting}
     if not missing:
         return 0

@@ -133,10 +133,10 @@ class Outbound:
         """Return a text as a provider may see it: whole where it is local, else with placeholders
         for secrets and personal data, of which the map stays here.
         """
-        kept: dict[str, str] = {} if originals is None else originals
+        mapping: dict[str, str] = {} if originals is None else originals
         if declaration.local:
-            return Hidden(text, kept)
-        return Hidden(self.redactor.redact_text(text, originals=kept).text, kept)
+            return Hidden(text, mapping)
+        return Hidden(self.redactor.redact_text(text, originals=mapping).text, mapping)
 
     def call(
         self,

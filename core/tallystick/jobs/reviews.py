@@ -250,17 +250,17 @@ def carry_out(
     Nothing is destroyed: what is replaced stays as history below its replacement, with reason,
     evidence and validity; what is withdrawn can be recovered.
     """
-    made: str | None = None
+    made_id: str | None = None
     if proposal.action in ("UPDATE", "DELETE"):
         _require_target(write, proposal)
     if proposal.action in ("ADD", "UPDATE", "RELATE"):
-        made = _make(write, proposal, words, vector)
-    if proposal.action == "UPDATE" and made != proposal.target:
+        made_id = _make(write, proposal, words, vector)
+    if proposal.action == "UPDATE" and made_id != proposal.target:
         assert proposal.target is not None
         request = CorrectionRequest(
             "supersede",
             reason,
-            other_id=made,
+            other_id=made_id,
             evidence=_evidence(write, proposal),
             valid_from=words.valid_from,
         )
@@ -271,7 +271,7 @@ def carry_out(
         forget_one(write, write.permit(target, "delete"), reason)
     if proposal.action == "PROMOTE":
         raise InvalidInput("A promotion is previewed: use `promote` with an explicit scope.")
-    return _move_proposal(write, proposal, state, reason=reason, words=words, made=made)
+    return _move_proposal(write, proposal, state, reason=reason, words=words, made_id=made_id)
 
 
 def _require_target(write: MemoryWrite, proposal: Proposal) -> None:
@@ -390,7 +390,7 @@ def _move_proposal(
     *,
     reason: str,
     words: ProposalContent | None = None,
-    made: str | None = None,
+    made_id: str | None = None,
 ) -> Proposal:
     moved = proposals.move(
         write.tx,
@@ -401,7 +401,7 @@ def _move_proposal(
         decided_reason=reason,
         decided_at=write.now,
         content=words,
-        made=made,
+        made=made_id,
         kind=proposal.kind,
         confidence=proposal.confidence,
     )
@@ -411,7 +411,7 @@ def _move_proposal(
         proposal.scope,
         f"proposal.{state}",
         proposal.id,
-        details if made is None else {**details, "made": made},
+        details if made_id is None else {**details, "made": made_id},
         reason=reason,
     )
     decided = proposals.find(write.tx, proposal.id)

@@ -101,12 +101,7 @@ def _scopes(connection: Connection, context: MemoryContext, actor: Actor) -> Exp
             name = stored[scope].name if scope in stored and inspects else None
             readable_scopes.append(
                 _counted_scope(
-                    connection,
-                    scope,
-                    read.reason,
-                    readable=read.allowed,
-                    whole=inspects,
-                    name=name,
+                    connection, scope, read.reason, readable=read.allowed, whole=inspects, name=name
                 )
             )
     return Explored(scopes=tuple(readable_scopes))

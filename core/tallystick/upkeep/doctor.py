@@ -99,8 +99,8 @@ def diagnose(
     repaired: list[Finding] = []
     for finding in findings:
         repair_one = repairs.get(finding.check)
-        wanted = "notice" if finding.check == "objects" else "problem"
-        if repair_one is None or finding.status != wanted:
+        status_to_repair = "notice" if finding.check == "objects" else "problem"
+        if repair_one is None or finding.status != status_to_repair:
             repaired.append(finding)
         else:
             repaired += _run_check(finding.check, repair_one)

@@ -161,9 +161,9 @@ def erase(
     )
     if idempotency_key is not None:
         # The names of the threads that went may be what was erased: the answer is kept without.
-        kept = result.model_copy(update={"threads": tuple(_numbers(erased.copies))})
+        stored_result = result.model_copy(update={"threads": tuple(_numbers(erased.copies))})
         database.write(
-            lambda tx: call.keep(tx, kept, at=now),
+            lambda tx: call.keep(tx, stored_result, at=now),
             name="erase.answer",
             writes=Writes.of(first.scope.scope),
         )

@@ -209,16 +209,16 @@ def _payloads(
 ) -> tuple[StoredPayload, ...]:
     """Return the payloads that name one of these memories, but for those of `runs`."""
     ids = memories.ids_of(connection, docs)
-    found: dict[str, StoredPayload] = {}
+    payloads: dict[str, StoredPayload] = {}
     for start in range(0, len(ids), _PAGE):
         needles = [memory_id.encode() for memory_id in ids[start : start + _PAGE]]
-        found |= {hit.entry_id: hit for hit in byte_search.payloads_with(connection, needles)}
+        payloads |= {hit.entry_id: hit for hit in byte_search.payloads_with(connection, needles)}
     own = {
         payload.entry_id
         for run_id in runs
         for payload in recordings.stored_payloads(connection, run_id, None)
     }
-    return tuple(hit for entry_id, hit in sorted(found.items()) if entry_id not in own)
+    return tuple(hit for entry_id, hit in sorted(payloads.items()) if entry_id not in own)
 
 
 def _longest_texts(connection: Connection, plan: _Plan) -> list[str]:
@@ -226,10 +226,10 @@ def _longest_texts(connection: Connection, plan: _Plan) -> list[str]:
     scope of a memory which was handed over keeps.
     """
     stays = tuple(set(plan.rows.authored) - set(plan.gone))
-    kept = [each.memory.content for each in memories.get_docs(connection, stays).values()]
+    kept_contents = [each.memory.content for each in memories.get_docs(connection, stays).values()]
     stored = memories.get_docs(connection, plan.gone).values()
     long = {each.memory.content for each in stored if len(each.memory.content) >= _LONG}
-    searched = (text for text in long if not any(text in other for other in kept))
+    searched = (text for text in long if not any(text in other for other in kept_contents))
     return sorted(searched, key=lambda text: (-len(text), text))[:_SEARCHED]
 
 
@@ -274,10 +274,10 @@ def _destroy(write: MemoryWrite, plan: _Plan, user: User, reason: str) -> str:
             details={"checkpoints": count},
         )
         journal.append(tx, event)
-    found = [each for each in (proposals.find(tx, each) for each in rows.proposals) if each]
-    withdraw_proposals(write, found)
-    asked = [each for each in (approvals.find(tx, each) for each in rows.approvals) if each]
-    erase_arguments(tx, context.store, actor, asked, at=now)
+    suggestions = [each for each in (proposals.find(tx, each) for each in rows.proposals) if each]
+    withdraw_proposals(write, suggestions)
+    requests = [each for each in (approvals.find(tx, each) for each in rows.approvals) if each]
+    erase_arguments(tx, context.store, actor, requests, at=now)
     for space in spaces.all_spaces(tx):
         if _is_member(space, user):
             _leave(write, space, user)

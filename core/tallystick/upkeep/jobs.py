@@ -81,16 +81,16 @@ def retry_jobs(
         if answered is not None:
             return [str(job_id) for job_id in answered["jobs"]]
         if chosen is None:
-            asked = [
+            job_ids = [
                 job.id
                 for job in job_list.list_jobs(tx, states=("failed", "dead"))
                 if job.error_code != job_list.CANCELLED and _may(context, tx, actor, job, "write")
             ]
         else:
-            asked = [_require_writable(context, tx, actor, job_id).id for job_id in chosen]
-        found = jobs.requeue(tx, asked)
-        if chosen is not None and len(found) < len(asked):
-            rest = next(job_id for job_id in asked if job_id not in found)
+            job_ids = [_require_writable(context, tx, actor, job_id).id for job_id in chosen]
+        requeued = jobs.requeue(tx, job_ids)
+        if chosen is not None and len(requeued) < len(job_ids):
+            rest = next(job_id for job_id in job_ids if job_id not in requeued)
             job = job_list.find(tx, rest)
             raise StateConflict(
                 rest,
@@ -98,11 +98,11 @@ def retry_jobs(
                 reason="only one that failed, died or waits for its next attempt can be retried",
                 what="Job",
             )
-        if found:
-            details = {"jobs": found[:100], "count": len(found)}
+        if requeued:
+            details = {"jobs": requeued[:100], "count": len(requeued)}
             note_repair(tx, context, actor, "jobs.retry", details, reason=reason)
-        call.keep(tx, {"jobs": found}, at=context.store.clock.now())
-        return found
+        call.keep(tx, {"jobs": requeued}, at=context.store.clock.now())
+        return requeued
 
     return context.store.database.write(unit, name="jobs.retry", writes=_writes(actor))
 

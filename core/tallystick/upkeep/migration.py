@@ -64,7 +64,7 @@ def migrate_tally(
         with database.read() as connection:
             lacks = migrate.pending(connection)
             before = migrate.revision_of(connection) or migrate.HEAD
-        steps = tuple(MigrationStep(schema_revision=one.number, text=one.text) for one in lacks)
+        steps = tuple(MigrationStep(schema_revision=each.number, text=each.text) for each in lacks)
         checked: tuple[str, ...] = ()
         written: Backup | None = None
         if lacks and mode == "dry_run":

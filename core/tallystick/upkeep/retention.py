@@ -115,10 +115,10 @@ def journal_window(connection: Connection) -> JournalWindow:
 
 def chosen_windows(connection: Connection, windows: Windows) -> Windows:
     """Return the windows that a person chose for this tally, and for the others `windows`."""
-    found = {
+    stored_days = {
         name: settings_rows.get_setting(connection, f"retention.{name}_days") for name in _CHOSEN
     }
-    chosen = {name: _days(value) for name, value in found.items() if value is not None}
+    chosen = {name: _days(value) for name, value in stored_days.items() if value is not None}
     # To keep jobs for ever is to keep them for longer than anything lasts.
     done_jobs = chosen.get("done_jobs", windows.done_jobs)
     dead_jobs = chosen.get("dead_jobs", windows.dead_jobs)

@@ -124,15 +124,15 @@ def import_from(
 
     def unit(tx: Connection) -> Transfer:
         merge = merging.Merge(tx, names)
-        done, total = 0, sum(archive.rows.values())
+        row_count, total = 0, sum(archive.rows.values())
         for table in merging.merge_order():
             for page in archive.pages(table):
                 if table.name == "settings":
                     _adopt_settings(tx, page)
                 else:
                     merge.add(table, page)
-                done += len(page)
-                progress(done, total)
+                row_count += len(page)
+                progress(row_count, total)
         docs = merge.finish()
         now = context.store.clock.now()
         write = MemoryWrite(tx, context, actor, now, None, imported=frozenset(docs))
