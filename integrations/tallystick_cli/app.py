@@ -102,11 +102,11 @@ class _Commands(Mapping[str, Any]):
         return len(_GROUP_OF)
 
     def __getitem__(self, name: str) -> Any:
-        return _built(name)
+        return _build_command(name)
 
 
 @cache
-def _built(name: str) -> Any:
+def _build_command(name: str) -> Any:
     group, attribute = _GROUP_OF[name], name.replace("-", "_")
     file = import_module(f"tallystick_cli.{GROUPS[group][name]}")
     command = getattr(file, f"{attribute}_" if iskeyword(attribute) else attribute)

@@ -512,7 +512,7 @@ _METHODS = {
 def _ruled_method(rules: _ModelRules, name: str) -> Callable[..., Any]:
     """Return a method that checks a request before the model gets it."""
 
-    def sent(check: AllowedModelCall, prompt: Any) -> Any:
+    def prompt_to_send(check: AllowedModelCall, prompt: Any) -> Any:
         if not check.redacts:
             return prompt
         return (
@@ -528,7 +528,7 @@ def _ruled_method(rules: _ModelRules, name: str) -> Callable[..., Any]:
         prompt, *rest = args or (kwargs.pop(parameter),)
         check = rules.check(prompt, kwargs)
         with enforcing("model_call", rules.name):
-            answer = method(sent(check, prompt), *rest, **kwargs)
+            answer = method(prompt_to_send(check, prompt), *rest, **kwargs)
         return _pieces(rules, answer) if isinstance(answer, Generator) else answer
 
     async def ruled_async(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -538,7 +538,7 @@ def _ruled_method(rules: _ModelRules, name: str) -> Callable[..., Any]:
         prompt, *rest = args or (kwargs.pop(parameter),)
         check = await in_thread(rules.check, prompt, kwargs)
         with enforcing("model_call", rules.name):
-            answer = await method(sent(check, prompt), *rest, **kwargs)
+            answer = await method(prompt_to_send(check, prompt), *rest, **kwargs)
         return _async_pieces(rules, answer) if isinstance(answer, AsyncGenerator) else answer
 
     return ruled_async if _METHODS[name] else call_by_rules

@@ -37,7 +37,7 @@ class Answers:
     ) -> CallToolResult:
         """Return an answer under the notice of remembered data."""
         named = {"actor": caller.name, "scope": str(bound.scope), **fields}
-        return self._sent(
+        return self._make_result(
             f"{text} (as {caller.name}, in {bound.scope})", framed_answer(bound, named)
         )
 
@@ -51,14 +51,16 @@ class Answers:
             "scope": str(caller.bound.scope),
             "error": error_json(error),
         }
-        return self._sent(str(error), described, is_error=True)
+        return self._make_result(str(error), described, is_error=True)
 
     def refusal(self, caller: Caller, fields: dict[str, Any]) -> CallToolResult:
         """Return what a person did not allow."""
         described = {"actor": caller.name, "scope": str(caller.bound.scope), "error": fields}
-        return self._sent(str(fields["message"]), described, is_error=True)
+        return self._make_result(str(fields["message"]), described, is_error=True)
 
-    def _sent(self, text: str, answer: dict[str, Any], *, is_error: bool = False) -> CallToolResult:
+    def _make_result(
+        self, text: str, answer: dict[str, Any], *, is_error: bool = False
+    ) -> CallToolResult:
         if self._form == "structured":
             return CallToolResult(
                 content=[TextContent(type="text", text=text)],
@@ -98,7 +100,7 @@ def protocol_error(error: TallystickError) -> MCPError:
     return MCPError(code=code, message=described["message"], data=data)
 
 
-def shown(value: Any) -> Any:
+def show_record(value: Any) -> Any:
     """Return a record, or records, as JSON without what is empty, and with every text as data: it
     can look like nothing but stored text.
     """
@@ -107,7 +109,7 @@ def shown(value: Any) -> Any:
     if isinstance(value, str):
         return as_field(value)
     if isinstance(value, dict):
-        return {name: shown(item) for name, item in value.items()}
+        return {name: show_record(item) for name, item in value.items()}
     if isinstance(value, Iterable):
-        return [shown(item) for item in value]
+        return [show_record(item) for item in value]
     return value

@@ -14,7 +14,7 @@ from tallystick.errors import InvalidScope, NotFound, TallystickError
 from tallystick.operations import OPERATIONS, framed_answer, memory_fields
 from tallystick.records import JsonObject
 from tallystick.tally import BoundTally
-from tallystick_mcp.answers import add_reader, protocol_error, read_by_rules, shown
+from tallystick_mcp.answers import add_reader, protocol_error, read_by_rules, show_record
 from tallystick_mcp.callers import Caller, Callers
 
 _JSON, _TEXT = "application/json", "text/plain"
@@ -26,7 +26,7 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
     def of(kind: str, operation: str, argument: str, context: Any, id: str) -> str:
         def read(caller: Caller, checked: JsonObject) -> dict[str, Any]:
             result = OPERATIONS[operation].call(caller.bound, checked)
-            return {kind: memory_fields(result) if operation == "get" else shown(result)}
+            return {kind: memory_fields(result) if operation == "get" else show_record(result)}
 
         return _read(callers, context, f"memory_{operation}", {argument: id}, read)
 
@@ -52,7 +52,7 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
         def read(caller: Caller, checked: JsonObject) -> dict[str, Any]:
             steps = OPERATIONS["steps"].call(caller.bound, checked)
             written = OPERATIONS["written"].call(caller.bound, checked)
-            return {"steps": shown(steps), "written": shown(written)}
+            return {"steps": show_record(steps), "written": show_record(written)}
 
         return _read(callers, context, "memory_steps", {"run_id": id}, read)
 

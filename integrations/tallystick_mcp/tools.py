@@ -26,7 +26,7 @@ from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, Me
 from tallystick.records import ExploreMode as _OperationMode
 from tallystick.records.framing import quoted_in
 from tallystick.tally import AllowedToolCall, BoundTally
-from tallystick_mcp.answers import shown
+from tallystick_mcp.answers import show_record
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.callers import Caller
 from tallystick_mcp.routes import ADD, EXPLORE, MANAGE, SEARCH, Route
@@ -270,24 +270,24 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
     def show_explored(result: Any, checked: JsonObject) -> tuple[str, dict[str, Any]]:
         if isinstance(result, Explored):
             if mode == "scopes":
-                return f"{len(result.scopes)} scopes", shown(result)
+                return f"{len(result.scopes)} scopes", show_record(result)
             if mode == "communities":
-                return f"{len(result.communities)} communities", shown(result)
-            return f"{len(result.memories)} memories", shown(result)
+                return f"{len(result.communities)} communities", show_record(result)
+            return f"{len(result.memories)} memories", show_record(result)
         if mode == "why":
             unseen = OPERATIONS["unseen"].call(bound, checked)
             return "What the agent saw, and what it did not.", {
-                "seen": shown(result),
-                "unseen": shown(unseen),
+                "seen": show_record(result),
+                "unseen": show_record(unseen),
             }
         if isinstance(result, ContextPack):
             # Its texts are escaped already.
-            pack = {**shown(result), "text": quoted_in(result.text)}
+            pack = {**show_record(result), "text": quoted_in(result.text)}
             return f"{len(result.items)} memories", {mode: pack}
         if mode == "get":
             return "One memory", {"memory": memory_fields(result)}
         number = f"{len(result)} found" if isinstance(result, list) else route.operation.title
-        return number, {mode: shown(result)}
+        return number, {mode: show_record(result)}
 
     return Call(caller, bound, route, fields_of_call, show_explored)
 
@@ -298,10 +298,10 @@ def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
     rule = judge_tool_call(bound, arguments.query, arguments.arguments)
     fields = {
         "policy": {
-            "tool": shown(arguments.query),
+            "tool": show_record(arguments.query),
             "effect": "allow" if rule is None else rule.effect,
             "rule": None if rule is None else rule.id,
-            "why": None if rule is None else shown(rule.description or rule.name),
+            "why": None if rule is None else show_record(rule.description or rule.name),
         }
     }
     route = replace(EXPLORE["access"], tool="memory_policy")
@@ -338,7 +338,7 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         raise InvalidInput("manage: a lock against agents is set by a person, not here.")
 
     def report_managed(result: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
-        return f"{action}: done", {action: shown(result)}
+        return f"{action}: done", {action: show_record(result)}
 
     return Call(caller, bound, route, fields_of_call, report_managed)
 
@@ -352,7 +352,7 @@ def preview_of(call: Call) -> Preview:
         change.pop("confirm_token", None)
         preview = operation.call(bound, change)
         token = preview.confirm_token
-        fields = {"preview": shown(preview)}
+        fields = {"preview": show_record(preview)}
         return Preview(_question(call, operation), fields, token)
     change = _validate_call(call)
     if operation.name == "review":
@@ -369,8 +369,8 @@ def preview_of(call: Call) -> Preview:
             "id": memory_id,
             "version": inspection.version,
             "state": inspection.state,
-            "text": shown(inspection.preview),
-            "arguments": shown(
+            "text": show_record(inspection.preview),
+            "arguments": show_record(
                 {name: value for name, value in change.items() if value is not None}
             ),
             "confirm_token": token.token,
@@ -390,7 +390,7 @@ def _preview_of_review(call: Call, change: JsonObject) -> Preview:
     text = None if proposal.content is None else proposal.content.content
     about = f"{proposal.action} {proposal.target or ''}".strip()
     question = _question(call, call.route.operation, text, subject=f"{proposal_id} ({about})")
-    fields = {"preview": {"proposal": shown(proposal), "arguments": shown(change)}}
+    fields = {"preview": {"proposal": show_record(proposal), "arguments": show_record(change)}}
     fields["preview"] |= {"confirm_token": token.token, "expires_at": token.expires_at}
     return Preview(question, fields, token.token)
 
@@ -472,10 +472,10 @@ def _question(
     subject = subject or "what matches"
     lines = [f"{operation.title}: {subject}"]
     if text:
-        lines.append(f"It says: {shown(text)}")
+        lines.append(f"It says: {show_record(text)}")
     for name in ("decision", "changes", "correction", "into", "reason"):
         if call.arguments.get(name):
-            lines.append(f"{name}: {shown(call.arguments[name])}")
+            lines.append(f"{name}: {show_record(call.arguments[name])}")
     return "\n".join(lines)
 
 

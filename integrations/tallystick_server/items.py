@@ -106,12 +106,12 @@ async def put_items(
         items.put(puts, idempotency_key=key)
         return len(puts)
 
-    return await _answer_items(request, scope_header, put)
+    return await _answer(request, scope_header, put)
 
 
 async def get_items(request: Request, body: GetItems, scope_header: ScopeHeader = None) -> Response:
     """Return the item under each address, or null."""
-    return await _answer_items(
+    return await _answer(
         request,
         scope_header,
         lambda items: [_plain(item) for item in items.get(body.addresses, refresh=body.refresh)],
@@ -123,7 +123,7 @@ async def find_items(
 ) -> Response:
     """Return the items beneath a namespace: the best answers to a query first, else the newest."""
     check_filter(body.filter)
-    return await _answer_items(
+    return await _answer(
         request,
         scope_header,
         lambda items: [
@@ -142,7 +142,7 @@ async def find_items(
 
 async def item_namespaces(request: Request, scope_header: ScopeHeader = None) -> Response:
     """Return every namespace with an item, in order."""
-    return await _answer_items(
+    return await _answer(
         request, scope_header, lambda items: [list(each) for each in items.namespaces()]
     )
 
@@ -151,14 +151,10 @@ async def sweep_items(
     request: Request, scope_header: ScopeHeader = None, key: _KeyHeader = None
 ) -> Response:
     """Forget the items whose time to live is over; return their number."""
-    return await _answer_items(
-        request, scope_header, lambda items: items.sweep(idempotency_key=key)
-    )
+    return await _answer(request, scope_header, lambda items: items.sweep(idempotency_key=key))
 
 
-async def _answer_items(
-    request: Request, scope: str | None, call: Callable[[Items], Any]
-) -> Response:
+async def _answer(request: Request, scope: str | None, call: Callable[[Items], Any]) -> Response:
     def respond() -> Response:
         bound = bound_for(request, scope)
         return answer(bound, call(bound.items))

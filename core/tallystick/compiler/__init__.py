@@ -4,7 +4,7 @@ candidate.
 Pure: it reads nothing but the request and the token counter it is handed.
 """
 
-from tallystick.compiler.approvals import approvals, receipts_wanted, withheld
+from tallystick.compiler.approvals import approvals, receipts_wanted, withholding_rules
 from tallystick.compiler.candidates import (
     all_candidates,
     latest_request,
@@ -31,5 +31,5 @@ __all__ = [
     "receipts_wanted",
     "searchable_texts",
     "visible_items",
-    "withheld",
+    "withholding_rules",
 ]

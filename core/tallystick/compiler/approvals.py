@@ -41,7 +41,7 @@ def receipts_wanted(request: CompilationRequest) -> dict[str, str]:
     }
 
 
-def withheld(request: CompilationRequest) -> dict[str, str]:
+def withholding_rules(request: CompilationRequest) -> dict[str, str]:
     """Return the rule that keeps each item from the model as it is, by the id of the item. What was
     redacted already is sent.
     """

@@ -212,8 +212,8 @@ class Outbound:
         may = True
         for name, which in counted.items():
             since = None if name == "per_job" else now - _DAY
-            spent = outbound_calls.spent(connection, since=since, **which)
-            left = self._left(name, spent)
+            spent = outbound_calls.sum_spent(connection, since=since, **which)
+            left = self._remaining_budget(name, spent)
             if may and left.keys() & self._longest_answer.keys():
                 waiting = outbound_calls.under_way(connection, since=now - self.patience, **which)
                 may = all(
@@ -244,7 +244,7 @@ class Outbound:
             ),
         }
 
-    def _left(self, name: str, spent: Spent) -> dict[str, int]:
+    def _remaining_budget(self, name: str, spent: Spent) -> dict[str, int]:
         """Return what is left of the limits, by unit. Raises BudgetSpent where nothing is."""
         left = dict[str, int]()
         for unit, count in zip(("calls", "tokens", "micros"), spent, strict=True):

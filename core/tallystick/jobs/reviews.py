@@ -68,7 +68,7 @@ def list_proposals(
             stored = _visible(connection, context, actor, after)
             last = (stored.record.created_at, stored.record.id)
         page = proposals.of_scope(connection, scope, states, limit=limit, after=last)
-        shown = [_shown(connection, context, actor, each.record) for each in page]
+        shown = [_without_hidden_words(connection, context, actor, each.record) for each in page]
     context.gate.log_read(actor, "reviews", [scope], results=len(shown))
     return shown
 
@@ -78,7 +78,7 @@ def review_of(context: MemoryContext, actor: Actor, proposal_id: str) -> Reviewe
     with context.store.database.read() as connection:
         stored = _visible(connection, context, actor, proposal_id)
         entries = journal.about(connection, proposal_id)
-        record = _shown(connection, context, actor, stored.record)
+        record = _without_hidden_words(connection, context, actor, stored.record)
     context.gate.log_read(actor, "reviews", [record.scope], results=1)
     return Reviewed(
         proposal=record,
@@ -108,7 +108,7 @@ def _visible(
     return stored
 
 
-def _shown(
+def _without_hidden_words(
     connection: Connection, context: MemoryContext, actor: Actor, proposal: Proposal
 ) -> Proposal:
     """Return a proposal as the actor may see it: without its words where one of the memories that

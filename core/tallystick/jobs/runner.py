@@ -442,7 +442,7 @@ class JobRunner:
                 "job.failed", kind=handler.kind, error=type(error).__name__, count=len(part)
             )
             with self.store.database.read() as connection:
-                return Tried(jobs.held(connection, part), error, work.is_proof)
+                return Tried(jobs.list_held(connection, part), error, work.is_proof)
         finally:
             result.ended += work.ended
         for job in part:
@@ -469,14 +469,14 @@ class JobRunner:
         """Give back what a stopped handler left; what it forgot counts as an attempt."""
 
         def unit(tx: Connection) -> None:
-            rest = jobs.held(tx, leased)
+            rest = jobs.list_held(tx, leased)
             if stopping:
                 jobs.release(tx, rest)
             else:
                 jobs.retry(tx, rest, code="unfinished", text="Its handler ended without it.")
 
         with self.store.database.read() as connection:
-            if not jobs.held(connection, leased):
+            if not jobs.list_held(connection, leased):
                 return
         self._write(unit, "jobs.left")
 

@@ -25,7 +25,7 @@ def confirm_token(
     the version of a memory of `scope` that it was shown. It is good for 15 minutes.
     """
     token = _confirmation(bound, operation, scope).token(
-        _shown(arguments, version), now=bound.tally.now()
+        _preview(arguments, version), now=bound.tally.now()
     )
     return token._replace(token=f"{version}.{token.token}")
 
@@ -39,7 +39,7 @@ def confirmed_version(
     version, _, rest = token.partition(".")
     number = int(version) if version.isascii() and version.isdigit() and len(version) < 10 else 0
     _confirmation(bound, operation, scope).require(
-        rest, _shown(arguments, number), now=bound.tally.now(), subject=operation, what="Change"
+        rest, _preview(arguments, number), now=bound.tally.now(), subject=operation, what="Change"
     )
     return number
 
@@ -69,6 +69,6 @@ def _confirmation(bound: BoundTally, operation: str, scope: Scope) -> Confirmati
     return Confirmation(services.gate, key, f"surface {operation}", bound.actor)
 
 
-def _shown(arguments: JsonObject, version: int) -> Json:
+def _preview(arguments: JsonObject, version: int) -> Json:
     # As text: the canonical form of a token has no floats, and arguments may.
     return {"arguments": json.dumps(arguments, sort_keys=True), "version": version}

@@ -146,7 +146,7 @@ class WorkingMemory:
                 importance_score=_IMPORTANCE.get(value.name, 50),
                 scope=self._scope,
             )
-            for value in self._shown()
+            for value in self._list_shown()
         )
 
     def pack_items(self) -> tuple[PackItem, ...]:
@@ -164,10 +164,10 @@ class WorkingMemory:
                 kind="working",
                 text=_text(value),
             )
-            for value in self._shown()
+            for value in self._list_shown()
         )
 
-    def _shown(self) -> list[working.StoredValue]:
+    def _list_shown(self) -> list[working.StoredValue]:
         values = {value.name: value for value in self._values()}
         names = [name for name in SLOTS if name in values]
         names += [name for name in values if name not in SLOTS]

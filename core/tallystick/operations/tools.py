@@ -243,13 +243,13 @@ def _hit_fields(hit: Hit) -> Answer:
     fields.pop("source_ids", None)
     return {
         **fields,
-        **_shown(hit),
+        **_show_hit(hit),
         "score": round(hit.score, 4),
         **({"holds_no_longer": True, "replaced_by": hit.replaced_by} if hit.history else {}),
     }
 
 
-def _shown(hit: Hit) -> Answer:
+def _show_hit(hit: Hit) -> Answer:
     """Return what is shown of a hit: its text with its caption, or of a long one the part that
     answers, with its place; `memory_get` gives all of it.
     """

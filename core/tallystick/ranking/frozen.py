@@ -53,9 +53,9 @@ def freeze(corpus: Corpus) -> Frozen:
     segment = merge([_in_memory(segment) for segment in corpus.segments])
     surface_used = ~vocabulary.says & np.isin(vocabulary.term_of, segment.terms)
     surface_used[segment.words] = True
-    surfaces, words = _kept(np.flatnonzero(surface_used), segment.words, len(surface_used))
-    terms, own_terms = _kept(segment.terms, segment.terms, len(vocabulary.terms))
-    _, term_of = _kept(segment.terms, vocabulary.term_of[surfaces], len(vocabulary.terms))
+    surfaces, words = _renumber(np.flatnonzero(surface_used), segment.words, len(surface_used))
+    terms, own_terms = _renumber(segment.terms, segment.terms, len(vocabulary.terms))
+    _, term_of = _renumber(segment.terms, vocabulary.term_of[surfaces], len(vocabulary.terms))
     columns = dict(segment.columns)
     about: dict[str, Any] = {
         "aliases": [[doc, *names] for doc, names in sorted(corpus.aliases.items())],
@@ -69,7 +69,7 @@ def freeze(corpus: Corpus) -> Frozen:
         named = list(numbers)
         values = columns[name]
         used = np.unique(values[values >= 0])
-        _, columns[name] = _kept(used, values, len(named))
+        _, columns[name] = _renumber(used, values, len(named))
         about[name] = [named[number] for number in used.tolist()]
     all_terms = list(vocabulary.terms)
     arrays: dict[str, NDArray[Any]] = {
@@ -129,7 +129,9 @@ def _in_memory(segment: Segment) -> Segment:
     )
 
 
-def _kept(used: NDArray[Any], values: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[Any]]:
+def _renumber(
+    used: NDArray[Any], values: NDArray[Any], size: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the numbers in use, and `values` by their places among these; -1 stays."""
     import numpy as np
 

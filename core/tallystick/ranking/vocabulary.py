@@ -59,7 +59,9 @@ class WordVectors:
         """Return the vectors of words, which are not kept; None where there are none."""
         return self._embed(words)
 
-    def kept(self, words: Sequence[str], known: Rows, matrix: Vectors | None) -> Vectors | None:
+    def update_matrix(
+        self, words: Sequence[str], known: Rows, matrix: Vectors | None
+    ) -> Vectors | None:
         """Return the matrix in which words have rows, and write these to `known`, where -1 stands
         for words of no row in `matrix`; another matrix than that has all of them anew. None where
         the embedder has no vectors.
@@ -159,7 +161,7 @@ class Vocabulary:
             places = self._place[numbers]
             if self._meanings is None or (places < 0).any():
                 words = [self.spelled[number] for number in numbers.tolist()]
-                meanings = vectors.kept(words, places, self._meanings)
+                meanings = vectors.update_matrix(words, places, self._meanings)
                 if meanings is None:
                     return None
                 if meanings is not self._meanings:

@@ -373,7 +373,7 @@ class Player:
         if not candidates:
             called = f"the tool {name}" if name is not None else "a model"
             what = f"call {place} asks {called}, and the tape holds no such call any more"
-            now = self._shown(normal(request))
+            now = self._redact_request(normal(request))
             return Divergence(
                 step_id=None, what=what, diff=tuple(diff_lines({}, now, "recorded", "asked now"))
             )
@@ -384,10 +384,10 @@ class Player:
             step_id=first.step_id,
             what=f"call {place} is not the recorded one ({_name(first)})"
             f"{differences and f': {differences}'}",
-            diff=tuple(diff_lines(recorded, self._shown(now), "recorded", "asked now")),
+            diff=tuple(diff_lines(recorded, self._redact_request(now), "recorded", "asked now")),
         )
 
-    def _shown(self, request: Json) -> Json:
+    def _redact_request(self, request: Json) -> Json:
         """Return a request as a diff may show it: no secret goes into the log of a test."""
         return (
             request

@@ -177,7 +177,7 @@ def escape_marks(text: str) -> str:
     if text.isascii() and text.isprintable() and not _ASCII_MARK.search(text):
         return text
     text = _LINE_BREAKS.sub("\n", text)
-    text = _HIDDEN.sub(_shown, text)
+    text = _HIDDEN.sub(_show_character, text)
     text = _BRACKET.sub(_our_mark, text)
     text = _TEMPLATE.sub(_break_mark, text)
     text = _TRAILER.sub(r"\\(", text)
@@ -190,7 +190,7 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return UNSEEN.sub(_shown, text.replace("\r\n", "\n"))
+    return UNSEEN.sub(_show_character, text.replace("\r\n", "\n"))
 
 
 _ASCII_MARK = re.compile(r"[<\[(]")
@@ -217,7 +217,7 @@ def _our_mark(bracket: re.Match[str]) -> str:
     return "&lt;" if name.startswith(_OUR_NAME) else bracket.group()
 
 
-def _shown(hidden: re.Match[str]) -> str:
+def _show_character(hidden: re.Match[str]) -> str:
     character = hidden.group()
     if len(character) > 1 or _is_needed(character, hidden.string, hidden.start()):
         return character

@@ -92,7 +92,7 @@ def microseconds(
         away = distance(moment) if now is not None else None
         if away is not None and now is not None:
             return _check_moment(now + (-away if back else away) // _MICROSECOND)
-        known = _known(moment)
+        known = _parse_moment(moment)
         return known if isinstance(known, int) else _since_epoch(known.replace(tzinfo=zone))
     except ValueError as error:
         raise InvalidInput(f"`{name}` {error}", argument=name) from None
@@ -164,7 +164,7 @@ def optional_datetime_of(field: str) -> DatetimeOf[datetime | None]:
     return DatetimeOf(field)
 
 
-def _known(moment: object) -> int | datetime:
+def _parse_moment(moment: object) -> int | datetime:
     """Return microseconds, or a datetime without an offset. Raises ValueError."""
     if isinstance(moment, int) and not isinstance(moment, bool):
         return _check_moment(moment)
@@ -207,7 +207,7 @@ def _field_value(value: Any) -> Any:
     try:
         if type(value) is int and FIRST_MOMENT <= value <= LAST_MOMENT:
             return value
-        return _known(value)
+        return _parse_moment(value)
     except ValueError as error:
         raise PydanticCustomError("moment", "{problem}", {"problem": str(error)}) from None
 

@@ -252,7 +252,7 @@ def refuse_withheld(
     items = {item.id: item for item in compiler.all_candidates(request)}
     effects = {rule.id: rule.effect for rule in request.policy_rules}
     missing = {} if call.step is not None else compiler.receipts_wanted(request)
-    for item_id, rule_id in [*compiler.withheld(request).items(), *missing.items()]:
+    for item_id, rule_id in [*compiler.withholding_rules(request).items(), *missing.items()]:
         effect, item = effects[rule_id], items[item_id]
         if effect == "require_approval" and rules.take_granted(rule_id, item.content):
             continue

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tallystick import records
 from tallystick_cli.views import common
-from tallystick_cli.views.common import done, local_time, table, who
+from tallystick_cli.views.common import actor_text, local_time, report, table
 
 
 def approval_table(approvals: Iterable[records.Approval]) -> Table:
@@ -19,7 +19,7 @@ def approval_table(approvals: Iterable[records.Approval]) -> Table:
 
     def what(each: records.Approval) -> Text:
         action = f"{each.action} {each.subject} {common.cut_text(_arguments(each), 60)}\n"
-        by = f"asked by {who(each.asked_by)} in {each.scope}, by the rule {each.rule_id}"
+        by = f"asked by {actor_text(each.asked_by)} in {each.scope}, by the rule {each.rule_id}"
         return Text.assemble(action, (by, "dim"))
 
     return table(approvals, "id state when=created_at", what=what)
@@ -34,18 +34,18 @@ def approval_view(approval: records.Approval) -> RenderableType:
         action=lambda each: f"{each.action} {each.subject}",
         arguments=lambda each: _arguments(each, indent=2),
         rule=lambda each: each.rule_id,
-        asked_by=lambda each: f"{who(each.asked_by)} through {each.surface}",
+        asked_by=lambda each: f"{actor_text(each.asked_by)} through {each.surface}",
         run=lambda each: each.run_id,
         step=lambda each: each.step_id,
         receipts=lambda each: list(each.receipts),
-        decided=lambda each: by and f"{each.state} by {who(by)}: {each.decided_reason}",
+        decided=lambda each: by and f"{each.state} by {actor_text(by)}: {each.decided_reason}",
     )
     return common.panel(f"Approval {approval.id}", shown)
 
 
 def approval_line(approval: records.Approval) -> Text:
     """Return what was decided, in a line."""
-    line = done(f"{approval.action} {approval.subject} is {approval.state}")
+    line = report(f"{approval.action} {approval.subject} is {approval.state}")
     if approval.state == "granted":
         line.append(f", once, until {local_time(approval.expires_at)}")
     return line
@@ -82,7 +82,7 @@ def preview_table(preview: records.AccessPreview) -> Table:
     return table(
         preview.scopes,
         "scope",
-        f"What {who({'user': preview.user, 'agent': preview.agent})} could recall",
+        f"What {actor_text({'user': preview.user, 'agent': preview.agent})} could recall",
         may_recall=lambda each: common.state_text("yes" if each.decision.allowed else "no"),
         why=lambda each: each.decision.reason,
         visible=lambda each: str(len(each.visible)),
@@ -122,19 +122,21 @@ def token_table(tokens: Iterable[records.AccessToken], now: int) -> Table:
 def token_line(token: records.AccessToken) -> Text:
     """Return what became of one token."""
     if token.revoked_at is not None:
-        return done(f"{token.name} lets nobody in any more")
+        return report(f"{token.name} lets nobody in any more")
     about = f"{token.token_class} token {common.short(token.id)} for {_holder(token)}"
     until = local_time(token.expires_at)
-    return done(f"{token.name}: {about}, good for {_bounds(token)} until {until}")
+    return report(f"{token.name}: {about}, good for {_bounds(token)} until {until}")
 
 
 def _holder(token: records.AccessToken) -> str:
-    return who(token.actor.dump()) + (" (operator)" if token.actor.role == "operator" else "")
+    return actor_text(token.actor.dump()) + (
+        " (operator)" if token.actor.role == "operator" else ""
+    )
 
 
 def _bounds(token: records.AccessToken) -> str:
     operations = "all" if token.operations is None else ", ".join(token.operations)
     if token.scopes is not None:
-        return f"{operations} in {common.join_values(token.scopes)}"
+        return f"{operations} in {common.join_ids(token.scopes)}"
     # An agent that comes in by itself was not given its user's private scope.
     return operations + (" but the private scope" if token.actor.agent is not None else "")

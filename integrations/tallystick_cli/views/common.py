@@ -62,7 +62,7 @@ def says(content: str | None) -> Text:
     return Text(one_line(content)) if content else Text("(not shown)", style="dim")
 
 
-def join_values(values: Iterable[Any]) -> str:
+def join_ids(values: Iterable[Any]) -> str:
     """Return values in a line, ids by their ends."""
     texts = map(str, values)
     return ", ".join(short(text) if len(text) == _ID else text for text in texts)
@@ -72,12 +72,12 @@ def counts(numbers: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in numbers.items())
 
 
-def who(actor: Mapping[str, Any]) -> str:
+def actor_text(actor: Mapping[str, Any]) -> str:
     agent = actor.get("agent")
     return f"{actor.get('user')}{f' with agent {agent}' if agent else ''}"
 
 
-def done(text: str, ok: bool = True) -> Text:
+def report(text: str, ok: bool = True) -> Text:
     return Text(f"✓ {text}" if ok else f"✗ {text}", style="green" if ok else "red")
 
 
@@ -111,7 +111,7 @@ def _field_cell(field: str) -> Cell:
         if isinstance(value, dict):
             return counts(value)
         if isinstance(value, tuple | list):
-            return join_values(value)
+            return join_ids(value)
         if last == "id" or last.endswith("_id"):
             return id_text(value)
         if last in ("state", "status"):

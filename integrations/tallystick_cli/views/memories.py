@@ -11,10 +11,10 @@ from rich.text import Text
 from tallystick import records
 from tallystick_cli.views import common
 from tallystick_cli.views.common import (
-    done,
     facts,
-    join_values,
+    join_ids,
     local_time,
+    report,
     short,
     state_text,
     table,
@@ -34,7 +34,7 @@ def remembered_line(stored: records.Remembered, scope: records.Scope) -> Text:
         return Text("– nothing to remember: all of it was recalled from here", style="yellow")
     if stored.status == "duplicate":
         return Text(f"– {short(stored.id)} in {scope} says this already")
-    return done(f"{short(stored.id)} is remembered in {scope}")
+    return report(f"{short(stored.id)} is remembered in {scope}")
 
 
 def hit_table(hits: Iterable[records.Hit], *, query: str) -> Table:
@@ -104,8 +104,8 @@ def explored_view(explored: records.Explored) -> RenderableType:
     for relation in explored.relations:
         line = f"{texts[relation.from_id]} {relation.relation} {texts[relation.to_id]}"
         parts.append(Text(f"{line} ({len(relation.mentions)} say so)"))
-    warnings = [f"in a circle: {join_values(circle)}" for circle in explored.cycles]
-    warnings += [f"not finished: {join_values(explored.unfinished)}"] if explored.unfinished else []
+    warnings = [f"in a circle: {join_ids(circle)}" for circle in explored.cycles]
+    warnings += [f"not finished: {join_ids(explored.unfinished)}"] if explored.unfinished else []
     parts += [Text(warning, style="yellow") for warning in warnings]
     if explored.elsewhere:
         parts.append(Text(f"{explored.elsewhere} more stand where you may not look.", style="dim"))
@@ -147,14 +147,14 @@ def inspection_view(inspection: records.Inspection) -> RenderableType:
             Text.assemble(short(each.id), "  ", state_text(each.state)) for each in source.derived
         ]
     else:
-        rows |= {"holds": _validity, "sources": lambda each: join_values(each.sources)}
+        rows |= {"holds": _validity, "sources": lambda each: join_ids(each.sources)}
     shown = facts(
         inspection,
         "",
         **{"source" if isinstance(inspection, records.SourceInspection) else "memory": _whole_id},
         **rows,
         links=lambda each: common.affected_links(each.affected),
-        copies=lambda each: join_values(each.promoted),
+        copies=lambda each: join_ids(each.promoted),
         used_by=lambda each: [
             f"step {short(use.step.id)}: {', '.join(use.how).replace('_', ' ')}"
             for use in each.uses[:_USES]
@@ -186,7 +186,7 @@ def history_table(entries: Iterable[records.HistoryEntry]) -> Table:
         entries,
         "when=at",
         what=lambda each: Text(f"{each.event} {each.correction or ''}".rstrip(), style="bold"),
-        who=lambda each: f"{common.who(each.actor)} via {each.surface}",
+        who=lambda each: f"{common.actor_text(each.actor)} via {each.surface}",
         why=lambda each: each.reason,
         change=_change_text,
     )
@@ -220,7 +220,7 @@ def change_line(change: records.Change) -> Text:
     until = getattr(change, "recoverable_until", None)
     text += f"; recoverable until {local_time(until)}" if until else ""
     derived = ", ".join(map(short, getattr(change, "derived", ())))
-    return done(text + (f"; concluded from it: {derived}" if derived else ""))
+    return report(text + (f"; concluded from it: {derived}" if derived else ""))
 
 
 def correction_view(correction: records.Correction) -> RenderableType:
@@ -246,7 +246,7 @@ def correction_view(correction: records.Correction) -> RenderableType:
 def crossing_view(crossing: records.Crossing) -> RenderableType:
     """Return the preview of promoting or sharing, or its result."""
     if crossing.copy_id is not None:
-        copied = done(f"{short(crossing.copy_id)} stands in {crossing.into}")
+        copied = report(f"{short(crossing.copy_id)} stands in {crossing.into}")
         return common.with_warnings(copied, crossing.warnings)
     reach = crossing.reach
     seen = f"{reach.visible} visible, {reach.redacted} redacted, {reach.hidden} hidden"
@@ -264,7 +264,7 @@ def crossing_view(crossing: records.Crossing) -> RenderableType:
 def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
     """Return the memories that a query forgets or would forget."""
     if forgetting.mode == "apply":
-        return done(f"{len(forgetting.results)} memories forgotten")
+        return report(f"{len(forgetting.results)} memories forgotten")
     if not forgetting.matches:
         return Text("Nothing matches well enough.", style="dim")
     pinned = Text("keep: pinned", style="yellow")

@@ -16,11 +16,11 @@ from tallystick import records
 from tallystick_cli.views.common import (
     Cell,
     cut_text,
-    done,
     facts,
     id_text,
     local_time,
     panel,
+    report,
     short,
     state_text,
     table,
@@ -236,7 +236,7 @@ def replay_view(result: records.ReplayResult) -> RenderableType:
         ("the model answered the same", result.response_matches),
     )
     parts: list[RenderableType] = [
-        done(claim if holds else f"not true: {claim}", holds)
+        report(claim if holds else f"not true: {claim}", holds)
         for claim, holds in claims
         if holds is not None
     ]
@@ -263,15 +263,15 @@ def verification_view(verification: records.Verification) -> RenderableType:
         reasons = ", ".join(f"{count} {reason}" for reason, count in missed.items())
         warnings.append(f"{where}: not everything could be recorded ({reasons})")
     lines = [
-        done(verdict if ok else "does not match", ok),
+        report(verdict if ok else "does not match", ok),
         Text(
             f"{verification.receipts} receipts, {verification.payloads_checked} payloads checked, "
             f"{verification.payloads_absent} not kept or erased{threads}"
         ),
         Text(f"foil: {foil.count}:{foil.head}", style="cyan"),
-        *(done(f"{each.where}: {each.problem}", False) for each in verification.problems),
+        *(report(f"{each.where}: {each.problem}", False) for each in verification.problems),
         *(Text(f"! {warning}", style="yellow") for warning in warnings),
-        *([done(f"signed by {foil.signed_by}")] if verification.signature_ok else []),
+        *([report(f"signed by {foil.signed_by}")] if verification.signature_ok else []),
         Text("Cannot prove " + "; ".join(verification.cannot_prove) + ".", style="dim"),
         Text(f"Not covered by the chain: {', '.join(verification.not_covered)}.", style="dim"),
     ]

@@ -11,7 +11,7 @@ from rich.text import Text
 from tallystick import records
 from tallystick.jobs import Reconciled
 from tallystick_cli.views import common
-from tallystick_cli.views.common import done, facts, local_time, panel, table
+from tallystick_cli.views.common import facts, local_time, panel, report, table
 
 _SIGNS = {
     "ok": ("✓", "green"),
@@ -35,7 +35,7 @@ def proof_view(proof: records.Proof) -> RenderableType:
     shown = facts(
         proof,
         "memory=id looked_at=checked",
-        claim=lambda each: done(claim, each.holds),
+        claim=lambda each: report(claim, each.holds),
         but=lambda each: [Text(problem, style="red") for problem in each.problems],
         last_search=lambda _: searched,
         kept=lambda each: list(each.copies),
@@ -47,7 +47,7 @@ def proof_view(proof: records.Proof) -> RenderableType:
 def erasure_view(erasure: records.Erasure) -> RenderableType:
     """Return the copies that an erasure destroys or would destroy, with the proof."""
     beside = f"what people wrote beside {erasure.journal} entries"
-    in_chain, elsewhere = ", ".join(erasure.in_chain), common.join_values(erasure.elsewhere)
+    in_chain, elsewhere = ", ".join(erasure.in_chain), common.join_ids(erasure.elsewhere)
     shown = facts(
         erasure,
         "memories=memory_ids drawn_from_them=derived proposals versions sources "
@@ -57,7 +57,7 @@ def erasure_view(erasure: records.Erasure) -> RenderableType:
         stays_in_the_chain=lambda _: in_chain and Text(in_chain, style="yellow"),
         stays_in=lambda _: elsewhere and Text(elsewhere, style="yellow"),
         proof=lambda each: [
-            done("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
+            report("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
             for proof in each.proofs
         ],
         cannot_prove=lambda each: Text("\n".join(each.cannot_prove), style="dim"),
@@ -77,7 +77,7 @@ def erased_user_view(erased: records.ErasedUser) -> RenderableType:
         stays=lambda _: Text(stays, style="yellow"),
         proof=lambda _: (
             proof
-            and done("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
+            and report("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
         ),
         cannot_prove=lambda _: proof and Text("\n".join(proof.cannot_prove), style="dim"),
     )
@@ -109,14 +109,14 @@ def transfer_view(transfer: records.Transfer, what: str) -> RenderableType:
         f"{transfer.sources} sources, {transfer.runs} runs, {transfer.threads} threads, "
         f"{transfer.entries} journal entries, {transfer.blobs} blobs of {transfer.bytes:,} bytes"
     )
-    shown = done(f"{text}\n  {transfer.digest}") if transfer.digest else Text(text)
+    shown = report(f"{text}\n  {transfer.digest}") if transfer.digest else Text(text)
     return common.with_warnings(shown, transfer.warnings)
 
 
 def backup_view(backup: records.Backup, folder: str) -> Text:
     """Return what a backup has, or what was restored from one."""
     verb = "backed up to" if backup.mode == "backup" else "restored to"
-    text = done(
+    text = report(
         f"{verb} {folder}: {backup.rows:,} rows of {backup.tables} tables, "
         f"{backup.chains} chains, {backup.bytes / 1e6:,.1f} MB in {backup.took_ms / 1_000:.1f} s, "
         f"schema {backup.schema_revision}\n  {backup.digest}\n"
@@ -128,7 +128,7 @@ def backup_view(backup: records.Backup, folder: str) -> Text:
 def migration_view(migration: records.Migration) -> Text:
     """Return what migrating changes, would change or changed."""
     if not migration.steps:
-        return done(f"schema {migration.after}: nothing to migrate")
+        return report(f"schema {migration.after}: nothing to migrate")
     took = "" if migration.mode == "plan" else f" in {migration.took_ms / 1_000:.1f} s"
     schemas = f"schema {migration.before} to {migration.after}{took}"
     lines = [f"{_MIGRATED[migration.mode]} {schemas}"]
@@ -170,20 +170,20 @@ def doctor_table(findings: Iterable[records.Finding]) -> Table:
 
 def rebuilt_view(rebuilt: records.RebuiltIndex) -> Text:
     """Return the number of vectors in the index that was made anew."""
-    return done(f"{rebuilt.chroma} vectors in Chroma")
+    return report(f"{rebuilt.chroma} vectors in Chroma")
 
 
 def reconciled_view(reconciled: Reconciled) -> Text:
     """Return the comparison of Chroma with the database."""
     if reconciled.whole:
-        return done(f"the index matches the database ({reconciled.checked} vectors)")
+        return report(f"the index matches the database ({reconciled.checked} vectors)")
     if reconciled.problem is not None:
-        return done(reconciled.problem, False)
+        return report(reconciled.problem, False)
     differing = (
         f"{reconciled.missing} missing, {reconciled.stale} stale, {reconciled.ghosts} gone, "
         f"{reconciled.unreachable} unreachable of {reconciled.checked}"
     )
-    return done(f"the index does not match: {differing}. Run tally rebuild-index.", False)
+    return report(f"the index does not match: {differing}. Run tally rebuild-index.", False)
 
 
 def job_table(jobs: Iterable[records.Job]) -> Table:

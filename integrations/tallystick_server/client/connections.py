@@ -81,7 +81,7 @@ class Server:
         """
         for attempt in range(1, self._attempts + 1):
             try:
-                return self._sent(call, scope)
+                return self._send(call, scope)
             except TallystickError as error:
                 is_last = attempt == self._attempts or not call.is_repeatable
                 if is_last or error.code not in _AGAIN:
@@ -89,7 +89,7 @@ class Server:
                 self._sleep(_wait(error, attempt))
         raise AssertionError("the last attempt returns or raises")
 
-    def _sent(self, call: Call, scope: str | None) -> bytes:
+    def _send(self, call: Call, scope: str | None) -> bytes:
         if self._socket is not None and not os.path.exists(self._socket):
             raise self._unreachable("there is no such socket")
         headers = {**call.headers}

@@ -107,7 +107,7 @@ def _environment() -> Environment:
         "day": day,
         "duration": duration,
         "iso": iso,
-        "kept": kept,
+        "kept": form_value,
         "number": number,
         "percent": percent,
         "pretty": pretty,
@@ -124,7 +124,7 @@ def _as_shown(value: Any) -> Any:
     return visible(value) if type(value) is str else value
 
 
-def kept(value: Any) -> Any:
+def form_value(value: Any) -> Any:
     """Return a value of a field as a form sends it back: with every character that a form can send,
     and marks for those that it cannot.
     """

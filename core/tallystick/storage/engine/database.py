@@ -249,13 +249,13 @@ class Database:
         if self._unwritable is not None or not on_event_loop():
             return self.write_if_possible(unit, name=name, writes=writes)
 
-        def done(answer: Future[T]) -> None:
+        def note_failure(answer: Future[T]) -> None:
             error = answer.exception()
             if error is not None:
                 get_logger("storage").warning("write.failed", name=name, error=type(error).__name__)
                 failed()
 
-        self.submit(unit, name=name, writes=writes).add_done_callback(done)
+        self.submit(unit, name=name, writes=writes).add_done_callback(note_failure)
         return True
 
     def submit(

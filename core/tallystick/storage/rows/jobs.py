@@ -331,7 +331,7 @@ def reap(tx: Connection) -> list[str]:
     return [row.id for row in rows]
 
 
-def held(connection: Connection, jobs: Iterable[LeasedJob]) -> list[LeasedJob]:
+def list_held(connection: Connection, jobs: Iterable[LeasedJob]) -> list[LeasedJob]:
     """Return those of `jobs` whose lease still holds."""
     jobs = list(jobs)
     query = select(_j.c.id, _j.c.leases).where(
@@ -344,7 +344,7 @@ def held(connection: Connection, jobs: Iterable[LeasedJob]) -> list[LeasedJob]:
 def hold(
     tx: Connection, jobs: Iterable[LeasedJob], *, skip_locked: bool = False
 ) -> list[LeasedJob]:
-    """Same as `held`, inside of the transaction that moves them: nobody else takes back, renews or
+    """Same as `list_held`, inside of the transaction that moves them: nobody else takes back, renews or
     cancels them before it ends. With `skip_locked` those are left out which another one moves.
     """
     leases = {job.id: job for job in jobs}

@@ -55,7 +55,7 @@ def finish(
     )
 
 
-def spent(
+def sum_spent(
     connection: Connection,
     *,
     since: int | None = None,
