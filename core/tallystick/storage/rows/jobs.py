@@ -344,8 +344,9 @@ def list_held(connection: Connection, jobs: Iterable[LeasedJob]) -> list[LeasedJ
 def hold(
     tx: Connection, jobs: Iterable[LeasedJob], *, skip_locked: bool = False
 ) -> list[LeasedJob]:
-    """Same as `list_held`, inside of the transaction that moves them: nobody else takes back, renews or
-    cancels them before it ends. With `skip_locked` those are left out which another one moves.
+    """Same as `list_held`, inside of the transaction that moves them: nobody else takes back,
+    renews or cancels them before it ends. With `skip_locked` those are left out which another one
+    moves.
     """
     leases = {job.id: job for job in jobs}
     query = (
