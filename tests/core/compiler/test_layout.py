@@ -190,7 +190,7 @@ def test_the_room_shows_few_names() -> None:
         "receipts_wanted",
         "searchable_texts",
         "visible_items",
-        "withheld",
+        "withholding_rules",
     ]
     assert tallystick.compiler.PASSES == (
         "normalize",
