@@ -271,7 +271,7 @@ def test_a_bar_of_a_plot_leads_to_its_step_by_keys(window: Window, scripts: bool
 
 def test_a_person_gets_from_the_runs_to_a_candidate_by_keys_alone(window: Window) -> None:
     with window.page() as page:
-        page.goto(f"{window.there.tcp}/ui/runs")
+        page.goto(f"{window.there.tcp}/ui/runs?agent=birdwatcher")
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
         page.keyboard.press("/")
