@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import pytest
+from examples.coding_agent.tools import RULES, TOOL_CLASSES
 from examples.coding_agent.workspace import sample_workspace
 from examples.golden_path.__main__ import OWNER, SCOPE, Demo, open_tally
 from rich.console import Console
@@ -22,6 +23,9 @@ from tests.integrations.test_dashboard_browser import Window, check_page, pytest
 
 from tallystick import Tally
 from tallystick.errors import ApprovalRequired
+from tallystick.records import ExtractedFact, Extraction
+from tallystick.settings import Settings
+from tallystick.testing import ScriptedExtractor
 from tallystick_learning import Learning
 from tallystick_server import serve_in_background
 from tallystick_server.dashboard.application import ROUTES
@@ -44,9 +48,21 @@ class Demoed:
 def tally(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tally]:
     """The demo's tally, played before a browser has an event loop of its own on this thread."""
     place = tmp_path_factory.mktemp("demo") / "tally"
-    with sample_workspace() as workspace, open_tally(place, reflection="review") as tally:
+    with sample_workspace() as workspace, open_tally(place) as tally:
         Demo(Console(file=io.StringIO(), width=80), tally, workspace).play()
+    with Tally.open(
+        place,
+        settings=Settings.read(vector_search="chroma", reflection="review"),
+        rules=RULES,
+        tool_classes=TOOL_CLASSES,
+        extractor=ScriptedExtractor(decide),
+    ) as tally:
         yield tally
+
+
+def decide(text: str) -> Extraction:
+    """Return the decision that a text is."""
+    return Extraction(facts=(ExtractedFact(content=text, kind="decision"),))
 
 
 @pytest.fixture(scope="module")
