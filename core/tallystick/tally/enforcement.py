@@ -50,7 +50,7 @@ class Allowed:
     """The approval that was used up, where the rule wanted one."""
     redactor: Redactor | None = field(repr=False)
     """The redactor of a rule that redacts."""
-    _checked: Any
+    _checked: Any = field(repr=False)
 
     def __init__(
         self,

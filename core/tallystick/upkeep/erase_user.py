@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from tallystick.access import Confirmation
@@ -226,11 +227,12 @@ def _longest_texts(connection: Connection, plan: _Plan) -> list[str]:
     scope of a memory which was handed over keeps.
     """
     stays = tuple(set(plan.rows.authored) - set(plan.gone))
-    kept_contents = [each.memory.content for each in memories.get_docs(connection, stays).values()]
+    kept = memories.get_docs(connection, stays).values()
+    kept_text = "\0".join(each.memory.content for each in kept)
     stored = memories.get_docs(connection, plan.gone).values()
     long = {each.memory.content for each in stored if len(each.memory.content) >= _LONG}
-    searched = (text for text in long if not any(text in other for other in kept_contents))
-    return sorted(searched, key=lambda text: (-len(text), text))[:_SEARCHED]
+    longest = sorted(long, key=lambda text: (-len(text), text))
+    return list(islice((text for text in longest if text not in kept_text), _SEARCHED))
 
 
 def _token_content(reason: str, plan: _Plan) -> Any:
