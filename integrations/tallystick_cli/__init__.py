@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ def main() -> None:
         if code is not None:
             sys.exit(code)
     _require_extras()
-    if "mcp" in sys.argv:
-        from tallystick_cli.late_start import may_start_late, start_late
+    if "mcp" in sys.argv and find_spec("mcp") is not None:
+        from tallystick_mcp.late_start import may_start_late, start_late
 
         if may_start_late(sys.argv[1:]):
             code = start_late()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from tallystick.errors import InvalidInput
 from tallystick_cli.commands import Answer, Call, command
-from tallystick_cli.late_start import report_to
 from tallystick_cli.output import print_view
 from tallystick_cli.session import open_as_owner
 
@@ -73,52 +73,32 @@ def mcp(
         raise InvalidInput("tally mcp takes serve, or install and uninstall with a client.")
     if stdio and (http is not None or uds is not None):
         raise InvalidInput("Serve over standard input and output, or over HTTP.")
-    from tallystick_mcp import run_http, run_stdio, serve
-
     if person and agent is not None:
         raise InvalidInput("With --person nobody acts as an agent: leave --agent out.")
-    pipe, scopes = report_to(), boundary or None
+    from tallystick_mcp import run_http, run_stdio, serve
+    from tallystick_mcp.late_start import report_to
+
+    pipe = report_to()
     with open_as_owner(call.where, background=pipe is None, rules=rules) as owner:
         actor = owner.actor if agent is None else owner.actor.replace(agent=agent)
+        manner: Any = {"answers": answers, "approval": approval, "person": person}
+        manner["scopes"] = boundary or None
         if http is not None or uds is not None:
+
+            def print_addresses(addresses: Iterable[str]) -> None:
+                print_view(*(f"MCP at {address}" for address in addresses), stderr=True)
+
             run_http(
-                owner.tally,
-                uds=uds,
-                port=http,
-                local=actor,
-                scopes=scopes,
-                answers=answers,
-                approval=approval,
-                person=person,
-                started=lambda addresses: print_view(
-                    *(f"MCP at {address}" for address in addresses), stderr=True
-                ),
+                owner.tally, uds=uds, port=http, local=actor, started=print_addresses, **manner
             )
             return None
-        server = serve(
-            owner.tally,
-            actor=actor,
-            scopes=scopes,
-            answers=answers,
-            approval=approval,
-            person=person,
-        )
+        server = serve(owner.tally, actor=actor, **manner)
         if pipe is None:
             run_stdio(server)
             return None
         from tallystick_mcp.front import report
 
-        report(
-            pipe,
-            server,
-            tally=call.where,
-            actor=actor,
-            scopes=scopes,
-            rules=rules,
-            answers=answers,
-            approval=approval,
-            person=person,
-        )
+        report(pipe, server, tally=call.where, actor=actor, rules=rules, **manner)
     return None
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 _OPTIONS_OF_ALL = ("--as", "--project")
 """Options that come before the command, each with a value."""
@@ -25,7 +24,7 @@ def may_start_late(arguments: Sequence[str]) -> bool:
     rest = list(arguments)
     while rest and rest[0].partition("=")[0] in _OPTIONS_OF_ALL:
         rest = rest[1:] if "=" in rest[0] else rest[2:]
-    if rest[:1] != ["mcp"] or not hasattr(os, "fork") or find_spec("mcp") is None:
+    if rest[:1] != ["mcp"] or not hasattr(os, "fork"):
         return False
     return not any(each.partition("=")[0] in _NOT_OVER_STDIO for each in rest)
 
