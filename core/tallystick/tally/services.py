@@ -43,7 +43,7 @@ from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.index.chroma_layout import state_of
 from tallystick.storage.index.corpus_cache import CorpusCache
 from tallystick.storage.index.segment_files import SegmentFiles
-from tallystick.storage.rows import objects, settings_rows
+from tallystick.storage.rows import settings_rows
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
@@ -227,8 +227,6 @@ class Services:
                 Chore(partial(self.gate.flush, wait=False), _READS_AFTER),
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
                 Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
-                Chore(partial(objects.move_if_possible, store.database), _MINUTE, first=_MINUTE),
-                Chore(partial(objects.sweep_if_possible, store.database), 24 * _HOUR, first=_HOUR),
             ],
             eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )

@@ -36,7 +36,7 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store
 from tallystick.storage.engine.blob_stores import open_blobs
-from tallystick.storage.rows import objects, scopes
+from tallystick.storage.rows import scopes
 from tallystick.tally.approvals import BoundApprovals
 from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.call_rules import CallFacts
@@ -345,9 +345,7 @@ class Tally:
         a budget holds work back. Raises StorageError where large bodies are to be moved and the
         object storage is away.
         """
-        drained = self._services.background.run(progress)
-        objects.move(self._services.store.database, everything=True)
-        return drained
+        return self._services.background.run(progress)
 
     def worker(self, kinds: Annotated[Sequence[str], tuple_of(str)] | None = None) -> Worker:
         """Return a worker, a thread that carries out follow-up work: `start` it, or use it as a
