@@ -318,7 +318,38 @@ def checked_arguments(cls: type[T]) -> type[T]:
     return cls
 
 
+class _Absent:
+    """The default of an option that is not given."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+_ABSENT: Any = _Absent()
+
+
+def _spell_options(function: Callable[..., Any]) -> None:
+    """Spell the `**options` of a function out in its signature: those of the record that they
+    unpack. Whoever validates, documents or completes a call reads them there.
+    """
+    signature = inspect.signature(function)
+    *parameters, last = signature.parameters.values()
+    if last.kind is not last.VAR_KEYWORD or "Unpack" not in str(last.annotation):
+        return
+    # Alone: the other annotations may name what is defined further below.
+    [record] = get_args(eval(last.annotation, function.__globals__))
+    hints = get_type_hints(record, include_extras=True)
+    parameters += [
+        inspect.Parameter(name, last.KEYWORD_ONLY, default=_ABSENT, annotation=hint)
+        for name, hint in hints.items()
+    ]
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    del function.__annotations__[last.name]
+    function.__annotations__.update(hints)
+
+
 def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    _spell_options(function)
     names = list(inspect.signature(function).parameters)
     if len(names) == 1:  # the instance alone
         return function
@@ -341,6 +372,7 @@ def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             args, kwargs = validate(*args, **kwargs)
         except ValidationError as error:
             raise _argument_error(function, args, kwargs, error) from None
+        kwargs = {name: value for name, value in kwargs.items() if value is not _ABSENT}
         if ids:
             args, kwargs = _with_full_ids(ids, names, args, kwargs)
         return function(*args, **kwargs)
