@@ -425,17 +425,11 @@ def _argument_error(
     """Return the error for arguments that do not validate. Raises TypeError, as Python words it,
     where their number or names do not fit.
     """
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError as mismatch:
-        words, verb = f"{function.__name__}() {mismatch}", function.__name__
-        respell = getattr(args[0], "_respell_argument", lambda *_: None)
-        for name in kwargs.keys() - inspect.signature(function).parameters.keys():
-            if spelling := respell(verb, name, kwargs[name]):
-                raise UnknownArgument(f"{words}. Write {spelling}.", argument=name) from None
-        raise TypeError(words) from None
+    signature = inspect.signature(function)
+    respell = getattr(args[0], "_respell_argument", lambda *_: None)
+    bind_arguments(signature, function.__name__, args, kwargs, respell)
     problems: dict[str, list[str]] = {}
-    names = list(inspect.signature(function).parameters)
+    names = list(signature.parameters)
     for problem in error.errors(include_input=False, include_url=False, include_context=False):
         head, *path = problem["loc"]
         name = names[head] if isinstance(head, int) else head
@@ -449,6 +443,26 @@ def _argument_error(
         f"`{name}` {' or '.join(dict.fromkeys(texts))}" for name, texts in problems.items()
     )
     return InvalidInput(f"{function.__name__}: {listed}.", argument=next(iter(problems)))
+
+
+def bind_arguments(
+    signature: inspect.Signature,
+    verb: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    respell: Callable[[str, str, object], str | None],
+) -> inspect.BoundArguments:
+    """Return the arguments of a call of `verb` by their names. Raises TypeError, as Python words
+    it, where their number or names do not fit: UnknownArgument where `respell` knows a name.
+    """
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        words = f"{verb}() {mismatch}"
+        for name in kwargs.keys() - signature.parameters.keys():
+            if spelling := respell(verb, name, kwargs[name]):
+                raise UnknownArgument(f"{words}. Write {spelling}.", argument=name) from None
+        raise TypeError(words) from None
 
 
 def require_length(argument: str, text: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial, update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tallystick.access import AccessTokens
 from tallystick.aio import in_thread
@@ -16,6 +16,7 @@ from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
 from tallystick.tally.spaces import BoundSpaces
+from tallystick.tally.spellings import unknown_verb
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -185,6 +186,13 @@ class JobVerbs:
 
 class TallyVerbs:
     """Verbs of a bound tally."""
+
+    if not TYPE_CHECKING:  # a type checker names the missing attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Say which verb of this tally, or of one of its parts, does the same."""
+            face, is_awaited = type(self), isinstance(self, AsyncFace)
+            raise unknown_verb("bound tally", name, "bound", face, is_awaited=is_awaited)
 
     remember = Offered(DailyVerbs.remember)
     remember_many = Offered(DailyVerbs.remember_many)
