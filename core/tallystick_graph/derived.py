@@ -5,6 +5,7 @@ from __future__ import annotations
 from tallystick.jobs.derived import MEND, Derived, Progress
 from tallystick.records import Actor, Finding
 from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index import communities, graph
 from tallystick.storage.index.marks import forget_marks
 from tallystick.storage.rows import jobs, memories
@@ -25,7 +26,11 @@ class GraphState(Derived):
 
     def rebuild(self, progress: Progress) -> int:
         """Let all texts be read anew."""
-        self._database.write(lambda tx: forget_marks(tx, graph.NAME), name="graph.new")
+        self._database.write(
+            lambda tx: forget_marks(tx, graph.NAME),
+            name="graph.new",
+            writes=Writes.of(graph.NAME),
+        )
         self.follow()
         return 0
 

@@ -17,11 +17,11 @@ from tallystick.errors import ClosedTally, ForkedTally, TallystickError
 from tallystick.jobs.chroma import ChromaDrain
 from tallystick.jobs.derived import Conclusions, Derived, Objects, Progress, Segments, Words
 from tallystick.jobs.embedding import EmbeddingHandler, ReembeddingHandler, Vectors
-from tallystick.jobs.reconcile import Reconciled
 from tallystick.jobs.runner import FailedJob, Handler, JobRunner, Round
 from tallystick.jobs.worker import Worker
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
+from tallystick.memory.reconcile import Reconciled
 from tallystick.records import RebuiltIndex
 
 _SWEEP_SECONDS = 60.0

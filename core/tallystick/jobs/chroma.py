@@ -16,7 +16,9 @@ from functools import partial
 
 from tallystick.errors import EmbeddingError, StorageError
 from tallystick.jobs.derived import MEND, Derived, Progress
-from tallystick.jobs.reconcile import (
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryContext
+from tallystick.memory.reconcile import (
     Reconciled,
     begin_anew,
     mend,
@@ -25,8 +27,6 @@ from tallystick.jobs.reconcile import (
     reconcile,
     wanted_keys,
 )
-from tallystick.logs import get_logger
-from tallystick.memory import MemoryContext
 from tallystick.records import Actor, Finding
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import CHROMA, Writes

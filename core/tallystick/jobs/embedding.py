@@ -11,7 +11,7 @@ from tallystick.jobs.culprits import Suspects, Tried, take_apart
 from tallystick.jobs.derived import MEND, Derived
 from tallystick.jobs.runner import Ended, Work, enqueue_in_scope
 from tallystick.memory import MemoryContext
-from tallystick.memory.context import is_local_only
+from tallystick.policy.permissions import is_local_only
 from tallystick.records import Actor, Finding
 from tallystick.storage import Connection
 from tallystick.storage.index import search

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from tallystick.errors import SettingsError
 from tallystick.extension import Extension
-from tallystick.jobs import Outbound
 from tallystick.memory import MemoryContext
 from tallystick.ports import (
     Decider,
@@ -21,6 +20,7 @@ from tallystick.ports import (
     TokenCounter,
 )
 from tallystick.recorder import RecorderContext
+from tallystick.recorder.outbound import Outbound
 from tallystick.recorder.sealing import require_seal
 from tallystick.records import Actor, ProviderDeclaration
 from tallystick.settings import Settings

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Unpack
 from tallystick.access import AccessTokens, authenticate
 from tallystick.checkpoints import Threads
 from tallystick.errors import Denied, InvalidInput, ReadOnlyTally, UnknownName
-from tallystick.jobs import Drained, Reconciled, Worker
+from tallystick.jobs import Drained, Worker
 from tallystick.memory import Items
+from tallystick.memory.reconcile import Reconciled
 from tallystick.ports import Clock, Ids, SystemClock, TokenCounter, UuidIds
 from tallystick.records import (
     AccessDecision,
