@@ -25,6 +25,7 @@ from tallystick.recorder import Step
 from tallystick.records import Actor, ContextItem, PolicyEffect, PolicyRule, RuledSubject, ToolSpec
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.call_rules import CallFacts, CallKind, is_in_hand
+from tallystick.tally.daily_verbs import refuse_unenforced_call, refuse_withheld_parts
 from tallystick.tally.services import services_of
 
 
@@ -126,7 +127,8 @@ def refuse_unenforced(
     if has_rules(bound, "tool_call") and not is_enforced(
         bound, "tool_call", call.name, call.tool_call_id
     ):
-        bound._refuse_unenforced(
+        refuse_unenforced_call(
+            bound,
             CallFacts(
                 "tool_call",
                 call.name,
@@ -134,7 +136,7 @@ def refuse_unenforced(
                 is_written=is_written,
                 tool_class=tool_class,
                 call_id=call.tool_call_id,
-            )
+            ),
         )
 
 
@@ -176,10 +178,10 @@ def refuse_unenforced_model_call(
     if is_enforced(bound, "model_call", model, call_id):
         return
     if has_rules(bound, "model_call"):
-        bound._refuse_unenforced(
-            CallFacts("model_call", model, call_id=call_id, provider=provider, model=model)
+        refuse_unenforced_call(
+            bound, CallFacts("model_call", model, call_id=call_id, provider=provider, model=model)
         )
-    bound._refuse_withheld(items, tools, provider=provider, model=model)
+    refuse_withheld_parts(bound, items, tools, provider=provider, model=model)
 
 
 def rules_requests(tally: Tally | BoundTally) -> bool:

@@ -361,6 +361,8 @@ def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
         def arguments(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return args, kwargs
 
+        # The first one is the instance, or the class.
+        arguments.__annotations__ = {**function.__annotations__, names[0]: Any}
         hints = get_type_hints(function, include_extras=True)
         ids = {name: kinds for name in names if (kinds := _kinds_of_id(hints.get(name)))}
         return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(arguments), ids

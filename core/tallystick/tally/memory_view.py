@@ -78,6 +78,7 @@ from tallystick.records.wire import PROCESS_ONLY
 from tallystick.storage.rows.short_ids import IdKind
 from tallystick.tally.observed_calls import ObservedCall, actor_in_history, is_open, observe
 from tallystick.tally.services import Services
+from tallystick.tally.spellings import respell_argument
 
 RememberMode = Annotated[
     Literal["auto", "sync", "async", "raw"],
@@ -114,6 +115,8 @@ class MemoryView:
     _services: Services = field(repr=False)
     actor: Actor
     scope: Scope
+
+    _respell_argument = staticmethod(respell_argument)
 
     @property
     def _traced_actor(self) -> Actor:

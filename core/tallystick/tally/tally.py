@@ -32,13 +32,15 @@ from tallystick.settings import Settings
 from tallystick.storage import Location, Store
 from tallystick.storage.engine.blob_stores import open_blobs
 from tallystick.storage.rows import scopes
+from tallystick.tally import daily_verbs, model_calls
 from tallystick.tally.approvals import BoundApprovals
 from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.corrections import Corrections
-from tallystick.tally.daily_verbs import DailyVerbs
 from tallystick.tally.jobs import Jobs
+from tallystick.tally.kept_turns import keep_turn
 from tallystick.tally.later_replays import ReplayHandler
+from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
@@ -382,8 +384,9 @@ class Tally:
         return f"Tally({self.location!r})"
 
 
+@checked_arguments
 @dataclass(frozen=True)
-class BoundTally(DailyVerbs):
+class BoundTally(MemoryView):
     """A tally as one actor sees it, working in one scope: what adapters and applications use.
 
     The verbs of every day are its own. `spaces` opens scopes to others, `operator` has what only
@@ -393,6 +396,19 @@ class BoundTally(DailyVerbs):
 
     tally: Tally
     """The tally behind the view."""
+
+    on = daily_verbs.on
+    forget = daily_verbs.forget
+    explore = daily_verbs.explore
+    working = daily_verbs.working
+    compile = daily_verbs.compile
+    run = daily_verbs.run
+    join_run = daily_verbs.join_run
+    keep_turn = keep_turn
+    call_model = model_calls.call_model
+    stream_model = model_calls.stream_model
+    check_tool_call = daily_verbs.check_tool_call
+    check_model_call = daily_verbs.check_model_call
 
     if not TYPE_CHECKING:  # a type checker names the missing attribute itself
 

@@ -87,7 +87,7 @@ def call_of(
     operation, route = route_of(verb)
     name = verb.rpartition(".")[2]
     bound = bind_arguments(signature, name, (None, *args), kwargs, respell_remotely)
-    arguments = {name: value for name, value in bound.arguments.items() if name != "self"}
+    arguments = dict(list(bound.arguments.items())[1:])  # without the instance
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             others = arguments.pop(parameter.name, {})

@@ -45,7 +45,7 @@ def test_a_bound_tally_has_24_daily_verbs_and_its_parts() -> None:
 
     assert len(verbs) == 24
     assert public.keys() - verbs == PARTS | {"items"}
-    assert len(BoundTally.__mro__) == 4, "itself, verbs of every day, the view of memory, object"
+    assert len(BoundTally.__mro__) == 3, "itself, the view of memory, object"
 
 
 def test_a_user_is_bound_by_name(tally: Tally) -> None:
