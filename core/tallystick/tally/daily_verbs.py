@@ -12,7 +12,6 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from pydantic import Field, SkipValidation
 
 from tallystick import memory
-from tallystick.access import Approvals
 from tallystick.errors import InvalidInput
 from tallystick.memory import WorkingMemory
 from tallystick.policy.rule_checks import CALLS, check_rules
@@ -50,7 +49,6 @@ from tallystick.records.arguments import (
     StateFilter,
 )
 from tallystick.records.memory import ScopeName
-from tallystick.tally.approvals import BoundApprovals
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.compiling import (
     Candidate,
@@ -62,14 +60,11 @@ from tallystick.tally.compiling import (
 )
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.enforcement import (
-    A,
     AllowedModelCall,
     AllowedToolCall,
     check_call,
     copied_arguments,
-    refuse_unenforced,
     refuse_withheld,
-    unsent_request,
 )
 from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.observed_calls import ObservedCall
@@ -317,7 +312,7 @@ def compile(
                 "environment": environment or view._services.settings.environment,
             }
         )
-        return compile_request(view._services, request, call, _approvals(view), home=view.scope)
+        return compile_request(view._services, request, call, view._approvals, home=view.scope)
 
 
 def compile_again(
@@ -333,7 +328,7 @@ def compile_again(
             'again. Compile it here, or send it with preflight="refuse".'
         )
     smaller = request.model_copy(update={"token_budget": max(budget, 1)})
-    return compile_request(view._services, smaller, call, _approvals(view), home=view.scope)
+    return compile_request(view._services, smaller, call, view._approvals, home=view.scope)
 
 
 def _with_working(
@@ -432,7 +427,7 @@ def check_tool_call(
         environment=environment,
         sensitivity=sensitivity,
     )
-    return _check_call(view, AllowedToolCall, facts, piece, approval_token)
+    return check_call(view, AllowedToolCall, facts, piece, approval_token)
 
 
 def check_model_call(
@@ -460,7 +455,7 @@ def check_model_call(
     `clean`. Inside a run the check is recorded. Raises ActionDenied, ApprovalRequired,
     TokenRefused, Denied, InvalidInput.
     """
-    refuse_withheld_parts(
+    refuse_withheld(
         view,
         items,
         tools,
@@ -482,56 +477,4 @@ def check_model_call(
         environment=environment,
         sensitivity=sensitivity,
     )
-    return _check_call(view, AllowedModelCall, facts, piece, approval_token)
-
-
-def _check_call(
-    view: MemoryView, kind: type[A], facts: CallFacts, piece: str, token: str | None
-) -> A:
-    rules = view._services.call_rules
-    rules.register(view.actor, facts.kind, piece)
-    with view._observe_call("policy_check", facts.name or facts.kind) as call:
-        return check_call(
-            kind,
-            rules,
-            _approvals(view),
-            facts,
-            call,
-            is_recorded=call.step is not None,
-            token=token,
-        )
-
-
-def refuse_unenforced_call(view: MemoryView, facts: CallFacts) -> None:
-    """Raise ActionDenied for a ruled call that nothing enforces."""
-    rules = view._services.call_rules
-    if not rules.of(facts.kind):
-        return
-    with view._observe_call("policy_check", facts.name or facts.kind) as call:
-        refuse_unenforced(rules, _approvals(view), facts, call)
-
-
-def refuse_withheld_parts(
-    view: MemoryView,
-    items: Iterable[ContextItem],
-    tools: Iterable[ToolSpec],
-    *,
-    provider: str | None,
-    model: str | None,
-    task_type: str | None = None,
-    environment: str | None = None,
-) -> None:
-    """Raise ActionDenied for a request of which a rule over context items would keep a part
-    from the model, and which nothing compiles.
-    """
-    facts = {"provider": provider, "model": model, "task_type": task_type}
-    request = unsent_request(
-        view._services, view.actor, tuple(items), tuple(tools), environment, **facts
-    )
-    if request is not None:
-        with view._observe_call("policy_check", model or "model_call") as call:
-            refuse_withheld(view._services.call_rules, _approvals(view), request, call)
-
-
-def _approvals(view: MemoryView) -> Approvals:
-    return BoundApprovals(view)._approvals
+    return check_call(view, AllowedModelCall, facts, piece, approval_token)
