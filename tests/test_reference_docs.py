@@ -36,7 +36,7 @@ def _parameters(called: Any) -> dict[str, inspect.Parameter]:
     return {
         f"**{name}" if parameter.kind is parameter.VAR_KEYWORD else name: parameter
         for name, parameter in inspect.signature(called).parameters.items()
-        if name != "self" and parameter.kind is not parameter.VAR_POSITIONAL
+        if name not in ("self", "view") and parameter.kind is not parameter.VAR_POSITIONAL
     }
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from tallystick.jobs import Background, Handler, Outbound
+from tallystick.jobs import Background, Handler
 from tallystick.jobs.derived import Derived
 from tallystick.memory.context import MemoryContext, MemoryExtension
 from tallystick.ports import Models
+from tallystick.recorder.outbound import Outbound
 from tallystick.records import Actor, Explored, Remembered, Scope
 from tallystick.settings import Settings
 

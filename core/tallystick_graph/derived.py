@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tallystick.jobs.derived import MEND, Derived
-from tallystick.memory.memory_write import MemoryWrite
+from tallystick.jobs.derived import MEND, Derived, Progress
 from tallystick.records import Actor, Finding
 from tallystick.storage import Connection
-from tallystick.storage.index import graph
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.index import communities, graph
 from tallystick.storage.index.marks import forget_marks
-from tallystick.storage.rows import memories
-from tallystick_graph.mentions import remove_orphans, settle
+from tallystick.storage.rows import jobs, memories
+from tallystick_graph.mentions import SUMMARIZE, graph_subject, remove_orphans, settle
 from tallystick_graph.reading_jobs import enqueue_unread
 
 
@@ -23,6 +23,16 @@ class GraphState(Derived):
     def follow(self) -> int:
         """Enqueue a job for each scope with texts that were not read."""
         return enqueue_unread(self._context)
+
+    def rebuild(self, progress: Progress) -> int:
+        """Let all texts be read anew."""
+        self._database.write(
+            lambda tx: forget_marks(tx, graph.NAME),
+            name="graph.new",
+            writes=Writes.of(graph.NAME),
+        )
+        self.follow()
+        return 0
 
     def check(self) -> Finding:
         """Name what is not as it must be: entities that nothing mentions, and the like."""
@@ -47,7 +57,7 @@ class GraphState(Derived):
         """
 
         def unit(tx: Connection) -> int:
-            write = MemoryWrite(tx, self._context, actor, self._context.store.clock.now(), None)
+            write = self._begin_write(tx, actor)
             drift = graph.drift(tx)
             graph.remove_drift(tx, drift)
             # Without the strays others may have nothing left that mentions them.
@@ -62,3 +72,33 @@ class GraphState(Derived):
         count = self._database.write(unit, name="graph.mend")
         text = f"{count} things of the graph were removed or put right"
         return self._says("repaired", text)
+
+
+class Summaries(Derived):
+    """What a model says of communities: written by jobs, dropped in the transaction in which one of
+    the memories that it was given changes or goes.
+    """
+
+    name = "summaries"
+
+    def check(self) -> Finding:
+        """Name summaries of texts that are not there any more."""
+        with self._database.read() as connection:
+            stale = communities.unfounded_summaries(connection)
+        if stale:
+            text = f"{len(stale)} summaries were made from texts that are gone: {MEND}"
+            return self._says("problem", text)
+        return self._says("ok", "every summary is of texts that are active")
+
+    def repair(self, actor: Actor) -> Finding:
+        """Remove summaries of texts that are gone, and let the model write them anew."""
+
+        def unit(tx: Connection) -> int:
+            stale = memories.get_docs(tx, communities.unfounded_summaries(tx))
+            remove_orphans(self._begin_write(tx, actor), list(stale.values()))
+            for scope_id in sorted({each.scope_id for each in stale.values()}):
+                jobs.start_again(tx, SUMMARIZE, graph_subject(scope_id))
+            return len(stale)
+
+        count = self._database.write(unit, name="summaries.mend")
+        return self._says("repaired", f"{count} summaries were removed, to be written anew")

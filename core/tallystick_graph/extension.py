@@ -8,7 +8,7 @@ from tallystick.operations import Operation
 from tallystick.ports import Models
 from tallystick.settings import Settings
 from tallystick_graph.about import about
-from tallystick_graph.derived import GraphState
+from tallystick_graph.derived import GraphState, Summaries
 from tallystick_graph.entity_signals import entity_signals
 from tallystick_graph.mentions import follow_change, queue_reading
 from tallystick_graph.overview import communities_in
@@ -38,6 +38,6 @@ EXTENSION: Extension[Operation] = Extension(
     on_extraction=link_extraction,
     signals=entity_signals,
     handlers=lambda context, outbound: (GraphHandler(context), SummaryHandler(context, outbound)),
-    derived=lambda context: (GraphState(context),),
+    derived=lambda context: (GraphState(context), Summaries(context)),
     modes={"about": about, "communities": communities_in},
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from tallystick.jobs.models import ask_model, declare_prompt, frame_text, unescape_text
 from tallystick.ports import StructuredModel
+from tallystick.recorder.outbound import ask_model, declare_prompt, frame_text, unescape_text
 from tallystick.records import ProviderDeclaration
 
 _SUMMARIZE = """\

@@ -219,15 +219,9 @@ class _Linking:
         doc = _insert_entity(self._write, scope, name)
         fingerprint = self._write.context.embedder.fingerprint
         vector = self._page.vectors.get(normal)
-        graph.add_name(
-            self._write.tx,
-            scope.id,
-            normal,
-            doc,
-            type=name.type,
-            fingerprint=fingerprint if vector is not None else None,
-            vector=vector,
-        )
+        made_by = fingerprint if vector is not None else None
+        entity = graph.EntityName(normal, doc, name.type, made_by, vector)
+        graph.add_name(self._write.tx, scope.id, entity)
         near: set[str] = set().union(*(self._by_word[key] for key in _keys(normal)))
         self._note(normal, doc, name.type)
         self._merge(normal, name.type, near)

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from tallystick.errors import ExtractionError
 from tallystick.jobs.culprits import Suspects, blames_provider
-from tallystick.jobs.outbound import Outbound, OutboundSubject
 from tallystick.jobs.runner import Ended, Work
 from tallystick.memory import MemoryContext
-from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.policy.permissions import is_local_only
 from tallystick.ports import Summarizer
+from tallystick.recorder.outbound import Outbound, OutboundSubject
 from tallystick.records import Memory, ProviderDeclaration, SourceHash, SourceRef, canonical_json
 from tallystick.storage import Connection
 from tallystick.storage.index import communities

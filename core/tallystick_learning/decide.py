@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tallystick.errors import Denied, ExtractionError
-from tallystick.jobs.outbound import OutboundSubject
 from tallystick.memory import RecallRequest, newest, recall
-from tallystick.memory.context import is_local_only
+from tallystick.policy.permissions import is_local_only
 from tallystick.ports import Decider
 from tallystick.ranking import sentence_spans
+from tallystick.recorder.outbound import OutboundSubject
 from tallystick.records import (
     Actor,
     DecisionAction,

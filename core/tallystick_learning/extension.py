@@ -7,10 +7,11 @@ from functools import partial
 
 from tallystick.errors import SettingsError
 from tallystick.extension import Extension
-from tallystick.jobs import Handler, Outbound
+from tallystick.jobs import Handler
 from tallystick.memory import MemoryContext
 from tallystick.operations import Operation
 from tallystick.ports import Models
+from tallystick.recorder.outbound import Outbound
 from tallystick.settings import Settings
 from tallystick_learning.extraction_jobs import ExtractionHandler, learn_now, learning_job
 from tallystick_learning.learning import Learning

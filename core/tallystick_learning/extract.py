@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tallystick.errors import ExtractionError
-from tallystick.jobs.outbound import OutboundSubject
 from tallystick.ports import Extractor
+from tallystick.recorder.outbound import OutboundSubject
 from tallystick.records import (
     ExtractedEntity,
     ExtractedFact,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tallystick.jobs import Background, Ended, Work
-from tallystick.jobs.outbound import OutboundSubject
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.recorder.outbound import OutboundSubject
 from tallystick.records import Actor, Job, JsonObject, NewMemory, Remembered, Scope
 from tallystick.storage import Connection
 from tallystick.storage.rows import job_list, jobs, memories

@@ -10,11 +10,16 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tallystick.jobs import Outbound
-from tallystick.jobs.models import ask_model, declare_prompt, frame_text, unescape_text
 from tallystick.memory import MemoryContext
 from tallystick.ports import Decider, Extractor, StructuredModel
 from tallystick.ranking import analyze, query_terms
+from tallystick.recorder.outbound import (
+    Outbound,
+    ask_model,
+    declare_prompt,
+    frame_text,
+    unescape_text,
+)
 from tallystick.records import (
     ENTITY_TYPES,
     DecisionCandidate,

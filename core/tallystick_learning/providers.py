@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from tallystick.errors import EgressDenied, ExtractionError
-from tallystick.jobs.outbound import Answered, Outbound
 from tallystick.memory import MemoryContext
-from tallystick.memory.context import is_local_only
+from tallystick.policy.permissions import is_local_only
 from tallystick.ports import Decider, Extractor
+from tallystick.recorder.outbound import Answered, Outbound
 from tallystick.records import Memory, ProviderDeclaration
 
 

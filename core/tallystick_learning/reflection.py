@@ -14,8 +14,8 @@ from typing import Literal
 from tallystick.access import visible_docs, widens
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.memory import MemoryContext
-from tallystick.memory.context import is_local_only
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.policy.permissions import is_local_only
 from tallystick.records import Actor, Proposal, ReasonCode, Reflected, Scope
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes

@@ -11,7 +11,7 @@ from __future__ import annotations
 FIRST_LOOK = {
     "test_settings.py": "remedies user_state errors/access errors/base errors/models "
     "errors/recording errors/storage",
-    "learning/test_reflection.py": "learning/reflection_jobs jobs/reviews tally/reviews",
+    "learning/test_reflection.py": "learning/reflection_jobs memory/reviews tally/reviews",
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/models graph/overview graph/summaries "
     "storage/index/communities",
@@ -95,12 +95,12 @@ FIRST_LOOK = {
     "operations/test_operations.py": "operations/arguments operations/operation "
     "operations/error_status operations/table operations/tools records/arguments "
     "records/wire",
-    "jobs/test_chroma_processes.py": "jobs/chroma jobs/reconcile",
+    "jobs/test_chroma_processes.py": "jobs/chroma memory/reconcile",
     "jobs/test_derived.py": "storage/index/marks",
     "jobs/test_jobs.py": "jobs/background jobs/embedding jobs/runner jobs/worker records/jobs "
     "storage/rows/jobs upkeep/jobs tally/jobs tally/later_replays storage/rows/job_list",
     "learning/test_learning.py": "learning/decide learning/extract learning/extraction_jobs "
-    "learning/models learning/propose learning/providers jobs/models jobs/outbound "
+    "learning/models learning/propose learning/providers recorder/outbound "
     "tally/models upkeep/outbound",
     "../integrations/test_learning_models.py": "kit/learning_models",
     "storage/rows/test_proposals.py": "records/proposals storage/rows/outbound_calls",

@@ -24,6 +24,8 @@ from tallystick.errors import (
     RateLimited,
     TallystickError,
     Unauthenticated,
+    UnknownArgument,
+    UnknownName,
     Unreachable,
     VersionConflict,
 )
@@ -407,3 +409,23 @@ def test_a_text_arrives_whole_or_is_refused_as_it_is_here(
             return f"refused: {refused}"
 
     assert outcome(lambda: ada.remember(text)) == outcome(lambda: here.remember(text))
+
+
+def test_names_of_other_memories_are_answered_before_anything_is_sent() -> None:
+    remote: Any = RemoteTally.connect("http://127.0.0.1:9")
+    for name, spelling in (
+        ("add", 'bound.remember("…")'),
+        ("approve", "bound.approvals.approve(…)"),
+        ("reflect", "bound.learning.reflect(…)"),
+    ):
+        with pytest.raises(UnknownName) as refused:
+            getattr(remote, name)
+        assert str(refused.value).endswith(f"Write {spelling}.")
+        with pytest.raises(UnknownName, match=r"Write await bound\.aio\."):
+            getattr(remote.aio, name)
+    with pytest.raises(UnknownArgument, match="Write limit=5"):
+        remote.recall("x", k=5)
+    with pytest.raises(UnknownArgument, match="Write attributes="):
+        remote.remember("x", metadata={"a": 1})
+    with pytest.raises(TypeError, match=r"^recall\(\) got an unexpected keyword argument 'user'$"):
+        remote.recall("x", user="ada")

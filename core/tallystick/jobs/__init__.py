@@ -1,14 +1,11 @@
 """Follow-up work: jobs that a write leaves, carried out later with leases, retries and a trail."""
 
 from tallystick.jobs.background import Background, Chore, Drained
-from tallystick.jobs.outbound import Outbound
-from tallystick.jobs.reconcile import Reconciled
 from tallystick.jobs.runner import Ended, Handler, JobRunner, Work
 from tallystick.jobs.worker import Worker
 from tallystick.storage.rows.jobs import TALLY_ACTOR
 
 __all__ = [
-    "Outbound",
     "TALLY_ACTOR",
     "Background",
     "Chore",
@@ -16,7 +13,6 @@ __all__ = [
     "Ended",
     "Handler",
     "JobRunner",
-    "Reconciled",
     "Work",
     "Worker",
 ]

@@ -1,4 +1,4 @@
-"""The background of one tally: jobs, the memories that lack a vector, and Chroma.
+"""The background of one tally: its jobs, and whatever is derived.
 
 Recall is right before, during and after. Workers call `turn`; `run` does all of it at once.
 """
@@ -11,26 +11,21 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
-from tallystick.errors import TallystickError
-from tallystick.jobs.chroma import ChromaDrain, Progress
-from tallystick.jobs.derived import Derived, Segments, Words
-from tallystick.jobs.embedding import (
-    EmbeddingHandler,
-    ReembeddingHandler,
-    enqueue_missing,
-)
-from tallystick.jobs.reconcile import Reconciled
+from tallystick.errors import ClosedTally, ForkedTally, TallystickError
+from tallystick.jobs.chroma import ChromaDrain
+from tallystick.jobs.derived import Conclusions, Derived, Objects, Progress, Segments, Words
+from tallystick.jobs.embedding import EmbeddingHandler, ReembeddingHandler, Vectors
 from tallystick.jobs.runner import FailedJob, Handler, JobRunner, Round
 from tallystick.jobs.worker import Worker
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
+from tallystick.memory.reconcile import Reconciled
 from tallystick.records import RebuiltIndex
 
 _SWEEP_SECONDS = 60.0
-"""The pause after which it looks for memories without a vector, which only a failure or a changed
-embedder leaves.
-"""
+"""The pause after which it brings up to date what is derived."""
 _INDEX_SECONDS = 2.0
 """The time after which filling Chroma lets jobs have their turn."""
 
@@ -92,15 +87,16 @@ class Background:
         self._chroma = ChromaDrain(context, eager=eager, drain_at=drain_at)
         self.derived: tuple[Derived, ...] = (
             Words(context),
-            Segments(context),
-            *derived,
+            Vectors(context),
             self._chroma,
+            Segments(context),
+            Conclusions(context),
+            Objects(context),
+            *derived,
         )
         """What the doctor asks, and the background brings up to date."""
-        self._of_extensions = derived
         self._chores = [
-            Chore(lambda: enqueue_missing(context), _SWEEP_SECONDS),
-            *(Chore(each.follow, _SWEEP_SECONDS) for each in self.derived),
+            *(Chore(partial(_follow, each), _SWEEP_SECONDS) for each in self.derived),
             *chores,
         ]
         self._opened_at = time.monotonic()
@@ -162,16 +158,14 @@ class Background:
         provider that is away where no job could be done.
         """
         with self._traffic.inside(wait=True):
-            enqueue_missing(self._context)
-            for each in self._of_extensions:
+            for each in self.derived:
                 each.follow()
             result = self.runner.run(drain=True, progress=progress)
-        with self._chroma.turn(wait=True):
-            indexed = self._chroma.run()
-            left = self._chroma.backlog()
+        completed = {each.name: each.complete() for each in self.derived}
         if result.outage is not None and not result.ended:
             raise result.outage
         failed = tuple(result.failed.values())
+        indexed, left = completed[self._chroma.name], self._chroma.backlog()
         return Drained(result.made, indexed, left, result.leased, failed)
 
     def run_one(self, job_id: str, kind: str) -> bool:
@@ -206,12 +200,10 @@ class Background:
             yield
 
     def rebuild(self, progress: Progress) -> RebuiltIndex:
-        """Make Chroma anew from the database, and let recall analyse its text anew. Raises
-        StorageError where the tally has no Chroma.
+        """Make anew what is derived: Chroma, what recall analysed, the graph. Raises StorageError
+        where the tally has no Chroma.
         """
-        self._context.corpora.remove_files()
-        with self._chroma.turn(wait=True):
-            return RebuiltIndex(chroma=self._chroma.rebuild(progress))
+        return RebuiltIndex(chroma=sum(each.rebuild(progress) for each in self.derived))
 
     def _do_chores(self) -> None:
         now = time.monotonic()
@@ -236,6 +228,18 @@ class Background:
             if time.monotonic() > until:
                 self.wake()  # jobs have their turn in between
                 return
+
+
+def _follow(derived: Derived) -> None:
+    """Bring something derived up to date; what it needs and is away is tried again later."""
+    try:
+        derived.follow()
+    except (ClosedTally, ForkedTally):
+        raise
+    except TallystickError as error:
+        get_logger("jobs").warning(
+            "derived.waiting", derived=derived.name, error=type(error).__name__
+        )
 
 
 class _Traffic:

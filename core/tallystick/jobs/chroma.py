@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 from tallystick.errors import EmbeddingError, StorageError
-from tallystick.jobs.derived import MEND, Derived
-from tallystick.jobs.reconcile import (
+from tallystick.jobs.derived import MEND, Derived, Progress
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryContext
+from tallystick.memory.reconcile import (
     Reconciled,
     begin_anew,
     mend,
@@ -25,8 +27,6 @@ from tallystick.jobs.reconcile import (
     reconcile,
     wanted_keys,
 )
-from tallystick.logs import get_logger
-from tallystick.memory import MemoryContext
 from tallystick.records import Actor, Finding
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import CHROMA, Writes
@@ -49,9 +49,6 @@ from tallystick.storage.index.marks import (
     rows_behind,
 )
 from tallystick.storage.rows import scopes
-
-Progress = Callable[[int, int], None]
-"""Receives the number of vectors that are done, and of all."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
 """The pauses after attempts to mend Chroma that failed, seconds; they double."""
@@ -168,7 +165,7 @@ class ChromaDrain(Derived):
             result = reconcile(self._context)
             if result.whole or not repair:
                 return result
-            self.rebuild()
+            self._fill_anew()
             return replace(result, rebuilt=True)
 
     def take_in_grown(self) -> int:
@@ -220,10 +217,14 @@ class ChromaDrain(Derived):
         is_due = backlog > 0 and (self._eager or index.is_open or backlog >= self._drain_at)
         return (is_due or is_filling) and index.owned
 
-    def run(self) -> int:
+    def complete(self) -> int:
         """Fill Chroma with all that the setting asks for and bring it up to date, if this process
         may write there; return the number of memories. Raises StorageError.
         """
+        with self.turn(wait=True):
+            return self._run()
+
+    def _run(self) -> int:
         index = self._context.index
         if index is None or not self._context.uses_chroma:
             return 0
@@ -295,8 +296,12 @@ class ChromaDrain(Derived):
             )
             begin_anew(self._context)
 
-    def rebuild(self, progress: Progress = lambda count, total: None) -> int:
+    def rebuild(self, progress: Progress) -> int:
         """Begin Chroma anew and fill it; return the number of vectors. Raises StorageError."""
+        with self.turn(wait=True):
+            return self._fill_anew(progress)
+
+    def _fill_anew(self, progress: Progress = lambda count, total: None) -> int:
         begin_anew(self._context)
         self.checked = True
         fingerprint, count = self._context.embedder.fingerprint, 0

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 from tallystick.errors import EmbeddingError
 from tallystick.jobs.culprits import Suspects, Tried, take_apart
+from tallystick.jobs.derived import MEND, Derived
 from tallystick.jobs.runner import Ended, Work, enqueue_in_scope
 from tallystick.memory import MemoryContext
-from tallystick.memory.context import is_local_only
+from tallystick.policy.permissions import is_local_only
+from tallystick.records import Actor, Finding
 from tallystick.storage import Connection
 from tallystick.storage.index import search
 from tallystick.storage.rows import job_list, jobs, memories, scopes
@@ -170,27 +172,45 @@ class ReembeddingHandler:
             )
 
 
-def enqueue_missing(context: MemoryContext) -> int:
-    """Enqueue a job for each scope with memories that have neither a vector of the current embedder
-    nor a job: only a failure or a changed embedder leaves them. Return the number of scopes. Raises
-    EmbeddingError.
-
-    A scope whose job failed is left alone until somebody requeues that.
+class Vectors(Derived):
+    """The vectors of memories: made before the transaction of a change or by its job, dropped in
+    the one in which the text changes. Only a failure or a changed embedder leaves some out.
     """
-    store, fingerprint = context.store, context.embedder.fingerprint
-    with store.database.read() as connection:
-        scope_ids = search.scopes_missing_vectors(
-            connection, fingerprint, local_embedder=context.local_embedder
-        )
-        waiting = job_list.open_subjects(connection, jobs.REEMBED)
-    subjects = {scope_id: f"{scope_id}:{fingerprint}" for scope_id in scope_ids}
-    missing = {scope_id: name for scope_id, name in subjects.items() if name not in waiting}
-    if not missing:
-        return 0
 
-    for scope_id, name in missing.items():
-        enqueue_in_scope(store, jobs.REEMBED, name, scope_id)
-    return len(missing)
+    name, mends = "vectors", "notice"
+
+    def follow(self) -> int:
+        """Enqueue a job for each scope with memories that have neither a vector of the current
+        embedder nor a job; return the number of scopes. Raises EmbeddingError.
+
+        A scope whose job failed is left alone until somebody requeues that.
+        """
+        missing = self._missing()
+        for scope_id, subject in missing.items():
+            enqueue_in_scope(self._context.store, jobs.REEMBED, subject, scope_id)
+        return len(missing)
+
+    def check(self) -> Finding:
+        """Look for memories without a vector, which no job makes."""
+        if missing := self._missing():
+            text = f"texts of {len(missing)} scopes have no vector, and are found by their words"
+            return self._says("notice", f"{text}: the background embeds them, or {MEND}")
+        return self._says("ok", "every text has a vector, or a job that makes it")
+
+    def repair(self, actor: Actor) -> Finding:
+        """Enqueue the jobs that embed them."""
+        return self._says("repaired", f"the texts of {self.follow()} scopes are to be embedded")
+
+    def _missing(self) -> dict[int, str]:
+        """Return the scopes with texts that no job embeds, each with the subject of its job."""
+        fingerprint = self._context.embedder.fingerprint
+        with self._database.read() as connection:
+            scope_ids = search.scopes_missing_vectors(
+                connection, fingerprint, local_embedder=self._context.local_embedder
+            )
+            waiting = job_list.open_subjects(connection, jobs.REEMBED) if scope_ids else set()
+        subjects = {scope_id: f"{scope_id}:{fingerprint}" for scope_id in scope_ids}
+        return {scope_id: name for scope_id, name in subjects.items() if name not in waiting}
 
 
 def _vectors(context: MemoryContext, living: Sequence[memories.Stored]) -> list[bytes]:

@@ -23,7 +23,7 @@ from tallystick.kit.tool_calls import ToolCall
 from tallystick.policy.arguments import UNREADABLE, json_arguments
 from tallystick.recorder import Step
 from tallystick.records import Actor, ContextItem, PolicyEffect, PolicyRule, RuledSubject, ToolSpec
-from tallystick.tally import BoundTally, Tally
+from tallystick.tally import BoundTally, Tally, enforcement
 from tallystick.tally.call_rules import CallFacts, CallKind, is_in_hand
 from tallystick.tally.services import services_of
 
@@ -126,7 +126,8 @@ def refuse_unenforced(
     if has_rules(bound, "tool_call") and not is_enforced(
         bound, "tool_call", call.name, call.tool_call_id
     ):
-        bound._refuse_unenforced(
+        enforcement.refuse_unenforced(
+            bound,
             CallFacts(
                 "tool_call",
                 call.name,
@@ -134,7 +135,7 @@ def refuse_unenforced(
                 is_written=is_written,
                 tool_class=tool_class,
                 call_id=call.tool_call_id,
-            )
+            ),
         )
 
 
@@ -176,10 +177,10 @@ def refuse_unenforced_model_call(
     if is_enforced(bound, "model_call", model, call_id):
         return
     if has_rules(bound, "model_call"):
-        bound._refuse_unenforced(
-            CallFacts("model_call", model, call_id=call_id, provider=provider, model=model)
+        enforcement.refuse_unenforced(
+            bound, CallFacts("model_call", model, call_id=call_id, provider=provider, model=model)
         )
-    bound._refuse_withheld(items, tools, provider=provider, model=model)
+    enforcement.refuse_withheld(bound, items, tools, provider=provider, model=model)
 
 
 def rules_requests(tally: Tally | BoundTally) -> bool:

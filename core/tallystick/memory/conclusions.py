@@ -56,12 +56,8 @@ def follow_origins(write: Write, origin: memories.Stored, after: Memory) -> None
     for conclusion in conclusions_of(write.tx, origin):
         memory = conclusion.memory
         if is_gone and memory.state in memories.FINDABLE and memory.corrected != ORIGIN_GONE:
-            if any(_origins_hold(write.tx, conclusion)):
-                continue
-            keeps = _is_a_persons(write.tx, conclusion)
-            update: dict[str, Any] = {"corrected": ORIGIN_GONE}
-            update |= {} if keeps else {"state": "hidden"}
-            _move(write, conclusion, origin, update, ORIGIN_GONE)
+            if not any(_origins_hold(write.tx, conclusion)):
+                withdraw_conclusion(write, conclusion, origin)
         elif not is_gone and memory.corrected == ORIGIN_GONE and memory.state != "deleted":
             before = memory_versions.earlier_body(
                 write.tx,
@@ -72,6 +68,26 @@ def follow_origins(write: Write, origin: memories.Stored, after: Memory) -> None
             if before is not None and not _is_said_anew(write.tx, conclusion):
                 update = {"state": before["state"], "corrected": before.get("corrected")}
                 _move(write, conclusion, origin, update, _BACK)
+
+
+def withdraw_conclusion(write: Write, conclusion: memories.Stored, origin: memories.Stored) -> None:
+    """Take a conclusion out of recall, all of whose origins are gone; a person's stays there."""
+    update: dict[str, Any] = {"corrected": ORIGIN_GONE}
+    update |= {} if _is_a_persons(write.tx, conclusion) else {"state": "hidden"}
+    _move(write, conclusion, origin, update, ORIGIN_GONE)
+
+
+def unfounded(connection: Connection) -> list[memories.Stored]:
+    """Return the conclusions that recall shows though nothing bears them out any more."""
+    docs = edges.without_end(connection, "DERIVED_FROM", memories.FINDABLE, _HOLDING)
+    return [
+        stored
+        for stored in memories.get_docs(connection, docs).values()
+        if not is_made_by_extension(stored.memory)
+        and (hold := _origins_hold(connection, stored))
+        and not any(hold)
+        and (stored.memory.corrected is None or not _is_a_persons(connection, stored))
+    ]
 
 
 def _move(

@@ -405,16 +405,6 @@ def searchable(content: str, attributes: JsonObject, keys: Sequence[bytes] = ())
     return f"{content}\n{caption}" if isinstance(caption, str) and caption.strip() else content
 
 
-def is_local_only(attributes: JsonObject) -> bool:
-    """Return True if a text stays here: no remote embedder, reranker, extractor or decider is
-    given it.
-    """
-    return attributes.get("local_only") is True or attributes.get("sensitivity") in (
-        "restricted",
-        "secret",
-    )
-
-
 def labels_of_memory(memory: Memory) -> tuple[tuple[str, str], ...]:
     """Return the labels of a memory. One of a project's scope belongs to the project unless it
     names another.

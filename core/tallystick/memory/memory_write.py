@@ -13,13 +13,13 @@ from tallystick.errors import StorageError
 from tallystick.memory.conclusions import follow_origins
 from tallystick.memory.context import (
     MemoryContext,
-    is_local_only,
     is_made_by_extension,
     labels_of_memory,
     recall_keys,
     searchable,
 )
 from tallystick.memory.protection import require_unprotected
+from tallystick.policy.permissions import is_local_only
 from tallystick.ranking import code_percent, indexed_words, slices
 from tallystick.records import AccessKind, Actor, EdgeKind, Memory, Scope, SourceRef
 from tallystick.storage import Connection, ScopeRow

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tallystick.logs import get_logger
-from tallystick.memory.context import is_local_only
+from tallystick.policy.permissions import is_local_only
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Reranker
 from tallystick.ranking import QUERY_READ, excerpt

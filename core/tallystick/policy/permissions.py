@@ -16,6 +16,7 @@ from tallystick.records import (
     AccessDecision,
     AccessKind,
     Actor,
+    JsonObject,
     MemorySpace,
     ReasonCode,
     Scope,
@@ -287,3 +288,13 @@ def _oversees(actor: Actor, scope: Scope) -> bool:
     # An operator looks into what was recorded anywhere in the organization, or, without one, in the
     # whole tally.
     return actor.is_operator and actor.organization in (None, scope.organization)
+
+
+def is_local_only(attributes: JsonObject) -> bool:
+    """Return True if a text stays here: no remote embedder, reranker, extractor or decider is
+    given it.
+    """
+    return attributes.get("local_only") is True or attributes.get("sensitivity") in (
+        "restricted",
+        "secret",
+    )

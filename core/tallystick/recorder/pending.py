@@ -278,7 +278,7 @@ class PendingStep:
             position = len(receipt_entries)
             summaries.append(batch.add_entry(scope, self.id, position, entry.at, payload))
             receipt_entries.append(payload.receipt_entry)
-        row = recordings.step_row(**fields)
+        row = recordings.step_row(fields)
         if starts:
             batch.begin_step(row)
         if ends:

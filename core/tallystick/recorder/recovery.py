@@ -116,7 +116,7 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
     for step in steps:
         if step.ended_at is None:
             ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
-            row = recordings.step_row(**dict(ended))
+            row = recordings.step_row(dict(ended))
             recordings.end_steps(tx, [row])
             stored_entries = recordings.entries_of(tx, step.id)
             entries = [_entry(entry).dump(defaults=False) for entry in stored_entries]

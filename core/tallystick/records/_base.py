@@ -318,7 +318,38 @@ def checked_arguments(cls: type[T]) -> type[T]:
     return cls
 
 
+class _Absent:
+    """The default of an option that is not given."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+_ABSENT: Any = _Absent()
+
+
+def _spell_options(function: Callable[..., Any]) -> None:
+    """Spell the `**options` of a function out in its signature: those of the record that they
+    unpack. Whoever validates, documents or completes a call reads them there.
+    """
+    signature = inspect.signature(function)
+    *parameters, last = signature.parameters.values()
+    if last.kind is not last.VAR_KEYWORD or "Unpack" not in str(last.annotation):
+        return
+    # Alone: the other annotations may name what is defined further below.
+    [record] = get_args(eval(last.annotation, function.__globals__))
+    hints = get_type_hints(record, include_extras=True)
+    parameters += [
+        inspect.Parameter(name, last.KEYWORD_ONLY, default=_ABSENT, annotation=hint)
+        for name, hint in hints.items()
+    ]
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    del function.__annotations__[last.name]
+    function.__annotations__.update(hints)
+
+
 def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    _spell_options(function)
     names = list(inspect.signature(function).parameters)
     if len(names) == 1:  # the instance alone
         return function
@@ -330,6 +361,8 @@ def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
         def arguments(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return args, kwargs
 
+        # The first one is the instance, or the class.
+        arguments.__annotations__ = {**function.__annotations__, names[0]: Any}
         hints = get_type_hints(function, include_extras=True)
         ids = {name: kinds for name in names if (kinds := _kinds_of_id(hints.get(name)))}
         return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(arguments), ids
@@ -341,6 +374,7 @@ def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
             args, kwargs = validate(*args, **kwargs)
         except ValidationError as error:
             raise _argument_error(function, args, kwargs, error) from None
+        kwargs = {name: value for name, value in kwargs.items() if value is not _ABSENT}
         if ids:
             args, kwargs = _with_full_ids(ids, names, args, kwargs)
         return function(*args, **kwargs)
@@ -393,17 +427,11 @@ def _argument_error(
     """Return the error for arguments that do not validate. Raises TypeError, as Python words it,
     where their number or names do not fit.
     """
-    try:
-        inspect.signature(function).bind(*args, **kwargs)
-    except TypeError as mismatch:
-        words, verb = f"{function.__name__}() {mismatch}", function.__name__
-        respell = getattr(args[0], "_respell_argument", lambda *_: None)
-        for name in kwargs.keys() - inspect.signature(function).parameters.keys():
-            if spelling := respell(verb, name, kwargs[name]):
-                raise UnknownArgument(f"{words}. Write {spelling}.", argument=name) from None
-        raise TypeError(words) from None
+    signature = inspect.signature(function)
+    respell = getattr(args[0], "_respell_argument", lambda *_: None)
+    bind_arguments(signature, function.__name__, args, kwargs, respell)
     problems: dict[str, list[str]] = {}
-    names = list(inspect.signature(function).parameters)
+    names = list(signature.parameters)
     for problem in error.errors(include_input=False, include_url=False, include_context=False):
         head, *path = problem["loc"]
         name = names[head] if isinstance(head, int) else head
@@ -417,6 +445,26 @@ def _argument_error(
         f"`{name}` {' or '.join(dict.fromkeys(texts))}" for name, texts in problems.items()
     )
     return InvalidInput(f"{function.__name__}: {listed}.", argument=next(iter(problems)))
+
+
+def bind_arguments(
+    signature: inspect.Signature,
+    verb: str,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    respell: Callable[[str, str, object], str | None],
+) -> inspect.BoundArguments:
+    """Return the arguments of a call of `verb` by their names. Raises TypeError, as Python words
+    it, where their number or names do not fit: UnknownArgument where `respell` knows a name.
+    """
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as mismatch:
+        words = f"{verb}() {mismatch}"
+        for name in kwargs.keys() - signature.parameters.keys():
+            if spelling := respell(verb, name, kwargs[name]):
+                raise UnknownArgument(f"{words}. Write {spelling}.", argument=name) from None
+        raise TypeError(words) from None
 
 
 def require_length(argument: str, text: str | None) -> None:

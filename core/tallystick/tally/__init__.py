@@ -10,6 +10,7 @@ from tallystick.tally.model_calls import ModelCall, ModelStream, is_provider, mo
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
+from tallystick.tally.services import OpenOptions
 from tallystick.tally.spaces import BoundSpaces
 from tallystick.tally.tally import BoundTally, Tally
 
@@ -25,6 +26,7 @@ __all__ = [
     "ModelCall",
     "AllowedModelCall",
     "ModelStream",
+    "OpenOptions",
     "Operator",
     "Recalled",
     "Tally",

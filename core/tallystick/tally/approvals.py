@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tallystick.access import Approvals
 from tallystick.records import (
     Approval,
     ApprovalId,
@@ -24,17 +23,10 @@ from tallystick.tally.memory_view import Part
 class BoundApprovals(Part):
     """The actions of a scope that wait for a person, as one actor may decide them."""
 
-    @property
-    def _approvals(self) -> Approvals:
-        view, services = self._view, self._view._services
-        return Approvals(
-            services.store, services.gate, services.memory.redactor, view.actor, view.scope
-        )
-
     def get(self, approval_id: ApprovalId) -> Approval:
         """Return one approval. Raises NotFound."""
         self._view._admit("inspect")
-        return self._approvals.get(approval_id)
+        return self._view._approvals.get(approval_id)
 
     def approve(
         self,
@@ -56,7 +48,7 @@ class BoundApprovals(Part):
         the space, an operator. Raises NotFound, Denied, InvalidInput, StateConflict,
         IdempotencyMismatch.
         """
-        return self._approvals.decide(
+        return self._view._approvals.decide(
             approval_id,
             "granted",
             reason=reason,
@@ -71,7 +63,7 @@ class BoundApprovals(Part):
 
         Raises NotFound, Denied, InvalidInput, StateConflict, IdempotencyMismatch.
         """
-        return self._approvals.decide(
+        return self._view._approvals.decide(
             approval_id, "denied", reason=reason, idempotency_key=idempotency_key
         )
 
@@ -82,7 +74,7 @@ class BoundApprovals(Part):
 
         Raises NotFound, Denied, InvalidInput, StateConflict, IdempotencyMismatch.
         """
-        return self._approvals.decide(
+        return self._view._approvals.decide(
             approval_id, "revoked", reason=reason, idempotency_key=idempotency_key
         )
 
@@ -102,4 +94,4 @@ class BoundApprovals(Part):
         Give the last id of a page as `before` for the next one. Raises NotFound for an unknown one.
         """
         self._view._admit("inspect")
-        return self._approvals.in_state(state, limit=limit, before=before)
+        return self._view._approvals.in_state(state, limit=limit, before=before)

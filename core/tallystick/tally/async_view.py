@@ -30,7 +30,9 @@ from tallystick.records import (
     StepRecord,
     StepStatus,
 )
-from tallystick.tally.daily_verbs import DailyVerbs
+from tallystick.tally import daily_verbs, model_calls
+from tallystick.tally.kept_turns import keep_turn
+from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.model_calls import ModelCall, ModelStream
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
@@ -288,7 +290,7 @@ class AsyncWorkingMemory(AsyncFace):
 class ServedTally(AsyncFace, TallyVerbs):
     """The verbs of a bound tally that a server offers too, awaited."""
 
-    compile = Offered(DailyVerbs.compile)
+    compile = Offered(daily_verbs.compile)
 
     corrections = OfferedPart(AsyncCorrections)
     reviews = OfferedPart(AsyncReviews)
@@ -301,25 +303,25 @@ class ServedTally(AsyncFace, TallyVerbs):
 class AsyncBoundTally(ServedTally):
     """What `bound.aio` is: each verb of a bound tally, awaited. Safe to share between tasks."""
 
-    sync: DailyVerbs
-
-    still_stand = Offered(DailyVerbs.still_stand)
-    call_model = Offered(DailyVerbs.call_model)
-    keep_turn = Offered(DailyVerbs.keep_turn)
-    check_tool_call = Offered(DailyVerbs.check_tool_call)
-    check_model_call = Offered(DailyVerbs.check_model_call)
-    stream_model = Opened(DailyVerbs.stream_model, AsyncModelStream)
-    run = Opened(DailyVerbs.run, AsyncRun)
+    still_stand = Offered(MemoryView.still_stand)
+    call_model = Offered(model_calls.call_model)
+    keep_turn = Offered(keep_turn)
+    check_tool_call = Offered(daily_verbs.check_tool_call)
+    check_model_call = Offered(daily_verbs.check_model_call)
+    stream_model = Opened(model_calls.stream_model, AsyncModelStream)
+    run = Opened(daily_verbs.run, AsyncRun)
 
     @property
     def actor(self) -> Actor:
         """The actor of the view."""
-        return self.sync.actor
+        actor: Actor = self.sync.actor
+        return actor
 
     @property
     def scope(self) -> Scope:
         """The scope of the view."""
-        return self.sync.scope
+        scope: Scope = self.sync.scope
+        return scope
 
     operator = OfferedPart(AsyncOperator)
     recordings = OfferedPart(AsyncRecordings)

@@ -1,21 +1,21 @@
-"""DailyVerbs: what an actor does every day, in one scope."""
+"""Daily verbs: what an actor does every day, in one scope, beside the verbs of memory.
+
+Each is a function of a view, and a method of `BoundTally`, which lists them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, NamedTuple, Self
+from dataclasses import replace
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field, SkipValidation
 
 from tallystick import memory
-from tallystick.access import Approvals
 from tallystick.errors import InvalidInput
 from tallystick.memory import WorkingMemory
 from tallystick.policy.rule_checks import CALLS, check_rules
 from tallystick.policy.tool_schemas import read_by_schema
-from tallystick.ports import ModelProvider
 from tallystick.ranking import UNRELATED, quantise
 from tallystick.recorder import (
     Run,
@@ -35,11 +35,9 @@ from tallystick.records import (
     MemoryId,
     Moment,
     PolicyRule,
-    Remembered,
     Retention,
     TargetProfile,
     ToolSpec,
-    checked_arguments,
     tuple_of,
 )
 from tallystick.records.arguments import (
@@ -51,7 +49,6 @@ from tallystick.records.arguments import (
     StateFilter,
 )
 from tallystick.records.memory import ScopeName
-from tallystick.tally.approvals import BoundApprovals
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.compiling import (
     Candidate,
@@ -59,31 +56,18 @@ from tallystick.tally.compiling import (
     apply_weights,
     candidates_of,
     compile_request,
-    record_again,
     require_fitting_scopes,
 )
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.enforcement import (
-    A,
     AllowedModelCall,
     AllowedToolCall,
     check_call,
     copied_arguments,
-    refuse_unenforced,
     refuse_withheld,
-    unsent_request,
 )
-from tallystick.tally.kept_turns import keep_turn
 from tallystick.tally.memory_view import MemoryView
-from tallystick.tally.model_calls import (
-    ModelCall,
-    ModelStream,
-    Preflight,
-    call_model,
-    stream_model,
-)
 from tallystick.tally.observed_calls import ObservedCall
-from tallystick.tally.spellings import respell_argument
 
 Fact = Annotated[str | None, SkipValidation]
 """A fact that a runtime states of a call, as it states it: what is no text never fits a rule that
@@ -92,12 +76,10 @@ allows.
 
 InputSchema = Annotated[JsonObject | None, SkipValidation]
 
+V = TypeVar("V", bound=MemoryView)
+
 _DIRECT = "direct call"
 """The piece that enforces where an application checks a call itself."""
-
-
-Provider = Annotated[ModelProvider | str, SkipValidation]
-"""A model of a provider, or the name of both."""
 
 
 class JoinedRun(NamedTuple):
@@ -108,529 +90,391 @@ class JoinedRun(NamedTuple):
     """True if the adapter started the run and is to end it."""
 
 
-@checked_arguments
-@dataclass(frozen=True)
-class DailyVerbs(MemoryView):
-    """The verbs of every day: those of memory, of runs, of policy and of models."""
+def on(
+    view: V,
+    surface: str | None = None,
+    *,
+    request_id: str | None = None,
+    session_id: str | None = None,
+) -> V:
+    """Return the same view for calls that come through `surface`, such as `langgraph`, or that
+    belong to a request or session; the history names them.
+    """
+    actor = view.actor if surface is None else view.actor.on(surface)
+    return replace(view, actor=actor.traced(request_id=request_id, session_id=session_id))
 
-    _respell_argument = staticmethod(respell_argument)
 
-    def on(
-        self,
-        surface: str | None = None,
-        *,
-        request_id: str | None = None,
-        session_id: str | None = None,
-    ) -> Self:
-        """Return the same view for calls that come through `surface`, such as `langgraph`, or that
-        belong to a request or session; the history names them.
-        """
-        actor = self.actor if surface is None else self.actor.on(surface)
-        return replace(self, actor=actor.traced(request_id=request_id, session_id=session_id))
+def forget(
+    view: MemoryView,
+    memory_id: MemoryId,
+    *,
+    reason: Reason,
+    if_version: IfVersion = None,
+    force: Force = False,
+    confirm_token: Annotated[
+        str | None,
+        Field(description="With force: the token of the preview by `correct`."),
+    ] = None,
+    idempotency_key: IdempotencyKey = None,
+) -> Forgotten:
+    """Remove a memory from every recall; it can be recovered until `recoverable_until`.
 
-    def forget(
-        self,
-        memory_id: MemoryId,
-        *,
-        reason: Reason,
-        if_version: IfVersion = None,
-        force: Force = False,
-        confirm_token: Annotated[
-            str | None,
-            Field(description="With force: the token of the preview by `correct`."),
-        ] = None,
-        idempotency_key: IdempotencyKey = None,
-    ) -> Forgotten:
-        """Remove a memory from every recall; it can be recovered until `recoverable_until`.
-
-        A pinned memory is refused (`pinned_memory`). With `force` an operator forgets it, with the
-        token of a preview by `corrections.make(memory_id, "delete", reason=…, force=True)`. Raises
-        as that.
-        """
-        if force:
-            corrected = Corrections(self).make(
-                memory_id,
-                "delete",
-                reason=reason,
-                mode="apply",
-                confirm_token=confirm_token,
-                if_version=if_version,
-                force=True,
-                idempotency_key=idempotency_key,
-            )
-            assert corrected.result is not None
-            return Forgotten(
-                **corrected.result.model_dump(),
-                recoverable_until=corrected.reversible_until,
-                derived=corrected.affected.derived,
-            )
-        if confirm_token is not None:
-            raise InvalidInput("`confirm_token` goes with `force`; else nothing is previewed.")
-        with self._observe_call("memory_write", "forget") as call:
-            self._admit("forget")
-            forgotten = memory.forget(
-                self._services.memory,
-                self._traced_actor,
-                memory_id,
-                reason=reason,
-                if_version=if_version,
-                idempotency_key=idempotency_key,
-                correlation_id=call.correlation_id,
-            )
-            self._record_change(call, forgotten, {"reason": reason})
-        return forgotten
-
-    def explore(
-        self,
-        around: Annotated[
-            MemoryId | ScopeName | None,
-            Field(description="A scope such as project:apollo, the id of a memory, or a name."),
-        ] = None,
-        *,
-        mode: Annotated[
-            ExploreMode | None,
-            Field(
-                description="dependencies of a memory or scope; about: everything about a name; "
-                "communities: what a scope, a name or words belong to."
-            ),
-        ] = None,
-        depth: Annotated[
-            int, Field(description="Links away from the middle; levels.", ge=1, le=3)
-        ] = 1,
-        limit: Annotated[Limit, Field(description="Memories at most.")] = 50,
-        before: Annotated[MemoryId | None, PAGE_BEFORE] = None,
-        states: StateFilter = ("active",),
-    ) -> Explored:
-        """Look around without a query: the scopes, the contents of one, the links of a memory.
-
-        Without `around` it lists the scopes that this actor may look into, with counts; around a
-        scope its memories of these `states`, newest first (the last id of a page is `before` for
-        the next one); around a memory's id what it is linked with, up to `depth` (1 to 3) links
-        away. `mode="dependencies"` lists what a memory, or those of a scope, depend on: each after
-        those that it depends on, with the circles. `mode="about"` gives everything about a name, or
-        an entity's id: what mentions it, what is said of it, and from a depth of 2 what is
-        mentioned along with it. `mode="communities"` gives the groups of entities that memories
-        mention together, in `depth` levels: those of a scope, or those that a name or words are
-        about. What the actor may not read is neither shown nor named. Raises Denied, NotFound,
-        InvalidInput, MissingExtra.
-        """
-        self._admit("read")
-        context = self._services.memory
-        with self._observe_call("memory_read", "explore") as call:
-            modes = {
-                name: explore
-                for extension in self._services.extensions
-                for name, explore in extension.modes.items()
-            }
-            if mode in modes:
-                explored = modes[mode](context, self.actor, self.scope, around, depth, limit)
-            elif mode == "dependencies":
-                middle = self.scope if around is None else around
-                explored = memory.dependencies(context, self.actor, middle, limit=limit)
-            else:
-                explored = memory.explore(
-                    context,
-                    self.actor,
-                    around,
-                    depth=depth,
-                    limit=limit,
-                    before=before,
-                    states=states,
-                )
-            if explored.memories:
-                ids = [listed.id for listed in explored.memories]
-                shown = [listed.scope for listed in explored.memories]
-                call.record("memory_read", explored, summary={"memories": ids}, scopes=shown)
-        return explored
-
-    def working(self, run_id: str | None = None) -> memory.WorkingMemory:
-        """Return the working memory of a run, by default the open one.
-
-        Raises InvalidInput where no run is open.
-        """
-        run = current_run()
-        run_id = run_id if run_id is not None or run is None else run.id
-        if run_id is None:
-            raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
-        return memory.WorkingMemory(self._services.memory, self.actor, self.scope, run_id)
-
-    def compile(
-        self,
-        items: CandidateItems,
-        *,
-        budget: int,
-        model: str | None = None,
-        provider: str | None = None,
-        query: str | None = None,
-        tools: Annotated[Sequence[ToolSpec], tuple_of(ToolSpec)] = (),
-        reserve: int = 0,
-        task: str | None = None,
-        task_type: str | None = None,
-        environment: str | None = None,
-        rules: Annotated[Sequence[PolicyRule], tuple_of(PolicyRule)] = (),
-        summaries: Mapping[str, str] | None = None,
-        config: CompileConfig | None = None,
-        target: TargetProfile | None = None,
-        as_of: Moment | None = None,
-        working: WorkingMemory | bool = True,
-    ) -> CompiledContext:
-        """Choose the best context that fits `budget` tokens, with a decision for every candidate.
-
-        Relevance is measured against `query`, by default the latest user message. Age and ends are
-        counted at `as_of`, by default now: the same candidates at the same moment give the same id.
-        The `working` memory of the open run is a candidate too; False leaves it out, and that of
-        another run takes its place. `rules` are added to those of the tally; a `config` that names
-        no weights has those of the settings.
-
-        Inside a step of a run the compile is recorded with it, and refused where a candidate stands
-        in a scope that not all readers of the run may read. Raises InvalidInput, InvalidRecord,
-        InvalidContext, BudgetInfeasible, Denied (`scope_crossing_requires_promotion`),
-        RequestDenied when policy denies the latest request, ActionDenied, or ApprovalRequired when
-        a rule wants an approval: the step is then `blocked`, and contains what is to be approved.
-        """
-        own = tuple(rules)
-        if any(rule.applies_to in CALLS for rule in own):
-            raise InvalidInput(
-                "A compile decides over items and memories, not over calls. Give rules for calls "
-                "where the tally is opened: Tally.open(…, rules=…)."
-            )
-        policy_rules = (*self._services.rules, *own)
-        check_rules(policy_rules, error=InvalidInput)
-        for kind in ("context_item", "memory"):
-            self._services.call_rules.register(self.actor, kind, "compile")
-        at = self._moment(as_of, "as_of")
-        candidates = candidates_of(
-            self._with_working(items, working),
-            self._services.zone,
-            self._services.memory.redactor,
-        )
-        with self._observe_call("compile", "compile") as call:
-            if call.step is not None:
-                require_fitting_scopes(self._services, self.actor, candidates, call.step.run.scope)
-            request = CompilationRequest.load(
-                {
-                    "request_id": self._services.store.ids.new(),
-                    "run_id": call.step.run.id if call.step else None,
-                    "step_id": call.correlation_id,
-                    "provider": provider,
-                    "model": model,
-                    "task_summary": task,
-                    "query": query,
-                    "context_items": candidates.items,
-                    "tool_specs": tuple(tools),
-                    "memory_records": candidates.memories,
-                    # Recall has found them; words and vectors alone would miss an answer to a
-                    # question.
-                    "relevance": dict.fromkeys(sorted(candidates.found), quantise(UNRELATED)),
-                    "tool_classes": self._services.call_rules.classes_of_schemas(
-                        tools, policy_rules
-                    ),
-                    "policy_rules": policy_rules,
-                    "token_budget": budget,
-                    "response_reserve": reserve,
-                    "as_of": self._services.store.clock.now() if at is None else at,
-                    "compile_config": apply_weights(
-                        config, self._services.settings.compile_weights
-                    ),
-                    "target": target or TargetProfile(),
-                    "summaries": dict(summaries or {}),
-                    "agent": self.actor.agent,
-                    "task_type": task_type,
-                    "environment": environment or self._services.settings.environment,
-                }
-            )
-            return compile_request(self._services, request, call, self._approvals, home=self.scope)
-
-    def _compile_again(
-        self, compiled: CompiledContext, budget: int, call: ObservedCall
-    ) -> CompiledContext:
-        """Compile the candidates of a context again, for less. Raises BudgetInfeasible, and
-        InvalidInput for a context that this tally did not compile.
-        """
-        request = self._services.compile_requests.of(compiled)
-        if request is None:
-            raise InvalidInput(
-                "This context was not compiled by this opened tally, so it cannot be compiled "
-                'again. Compile it here, or send it with preflight="refuse".'
-            )
-        smaller = request.model_copy(update={"token_budget": max(budget, 1)})
-        return compile_request(self._services, smaller, call, self._approvals, home=self.scope)
-
-    def _record_again(self, compiled: CompiledContext, call: ObservedCall) -> None:
-        """Record a context, with its request, in the step of the model call that it is for."""
-        record_again(self._services, self.actor, compiled, call)
-
-    def _with_working(
-        self, items: Iterable[Candidate], working: WorkingMemory | bool
-    ) -> list[Candidate]:
-        """Return the candidates with the working memory that belongs to them, unless one is among
-        them already.
-        """
-        candidates = list(items)
-        if isinstance(working, WorkingMemory):
-            return [*candidates, working]
-        if not working or any(isinstance(candidate, WorkingMemory) for candidate in candidates):
-            return candidates
-        of_run = self._working_of_run([self.scope])
-        return candidates if of_run is None else [*candidates, of_run]
-
-    def run(
-        self,
-        agent_name: str,
-        *,
-        domain: str | None = None,
-        goal: str | None = None,
-        metadata: JsonObject | None = None,
-        run_id: str | None = None,
-        retention: Retention | None = None,
-    ) -> Run:
-        """Start a run; use it as a `with` block, or call its `end`. Raises Denied."""
-        return self._recordings.start_run(
-            agent_name,
-            scope=self.scope,
-            domain=domain,
-            goal=goal,
-            metadata=metadata,
-            run_id=run_id,
-            retention=retention,
-        )
-
-    def join_run(self, agent_name: str, **options: Any) -> JoinedRun:
-        """Return the run for calls that an adapter sees.
-
-        Inside a `run` block or an open step on this tally it is that run; otherwise a new one, with
-        the options of `run`.
-        """
-        step = current_step()
-        for active in (current_run(), step.run if step is not None and step.is_open else None):
-            if (
-                active is not None
-                and active.context is self._services.recorder
-                and active.record.ended_at is None
-            ):
-                active.add_surface(self.actor.surface)
-                return JoinedRun(active, is_own=False)
-        return JoinedRun(self.run(agent_name, **options), is_own=True)
-
-    def keep_turn(
-        self,
-        run: Run,
-        *,
-        user: str | None = None,
-        assistant: str | None = None,
-        unkept_answer: str | None = None,
-        observer: str = "application",
-        idempotency_key: str | None = None,
-    ) -> list[Remembered]:
-        """Remember what was said in a run: the user's words and the agent's, as turns.
-
-        The conversation is the thread that the run belongs to, else the run itself. Each turn is
-        marked with the run and the last model call in it. Text that a tally supplied, such as
-        recalled memories in a prompt, is left out; what is then empty answers `skipped`. What
-        another `observer` has stored of this run answers `duplicate`, and the journal names both;
-        so does what a hook has kept of the thread before the first run of an adapter in it. The
-        agent's words that are not to be remembered are its `unkept_answer`: they tell this exchange
-        from an earlier one with the same request. Raises what `remember_many` does.
-        """
-        return keep_turn(
-            self,
-            run,
-            user=user,
-            assistant=assistant,
-            unkept_answer=unkept_answer,
-            observer=observer,
+    A pinned memory is refused (`pinned_memory`). With `force` an operator forgets it, with the
+    token of a preview by `corrections.make(memory_id, "delete", reason=…, force=True)`. Raises
+    as that.
+    """
+    if force:
+        corrected = Corrections(view).make(
+            memory_id,
+            "delete",
+            reason=reason,
+            mode="apply",
+            confirm_token=confirm_token,
+            if_version=if_version,
+            force=True,
             idempotency_key=idempotency_key,
         )
-
-    def call_model(
-        self,
-        compiled: CompiledContext,
-        *,
-        provider: Provider,
-        parameters: Mapping[str, Any] | None = None,
-        agent_name: str = "agent",
-        preflight: Preflight = "off",
-        approval_token: str | None = None,
-    ) -> ModelCall:
-        """Send a compiled context to a model, and record request, answer, usage and cost.
-
-        `provider` is one of an extra (`ResponsesProvider`, `MessagesProvider`), of your own, or a
-        name such as `openai:gpt-5`; `parameters` go into its request as they are. The call is the
-        open model step that has no request yet, else a step of the run under way, else one of a new
-        run of `agent_name`. With `preflight` the provider counts the tokens first: a request that
-        is larger than the budget it was compiled for is refused, or compiled anew with less.
-
-        Raises InvalidContext for what the provider would refuse, before anything is sent;
-        InvalidInput, SettingsError without a key, MissingExtra without the SDK, BudgetInfeasible,
-        ActionDenied, ApprovalRequired, Denied; and what the SDK raises.
-        """
-        return call_model(
-            self,
-            compiled,
-            provider,
-            parameters or {},
-            agent_name=agent_name,
-            preflight=preflight,
-            approval_token=approval_token,
+        assert corrected.result is not None
+        return Forgotten(
+            **corrected.result.model_dump(),
+            recoverable_until=corrected.reversible_until,
+            derived=corrected.affected.derived,
         )
-
-    def stream_model(
-        self,
-        compiled: CompiledContext,
-        *,
-        provider: Provider,
-        parameters: Mapping[str, Any] | None = None,
-        agent_name: str = "agent",
-        preflight: Preflight = "off",
-        approval_token: str | None = None,
-    ) -> AbstractContextManager[ModelStream]:
-        """Same as `call_model`, for an answer that is read while it comes: a `with` block whose
-        stream is iterated over. What came until a stream broke, or was left, is recorded.
-        """
-        return stream_model(
-            self,
-            compiled,
-            provider,
-            parameters or {},
-            agent_name=agent_name,
-            preflight=preflight,
-            approval_token=approval_token,
+    if confirm_token is not None:
+        raise InvalidInput("`confirm_token` goes with `force`; else nothing is previewed.")
+    with view._observe_call("memory_write", "forget") as call:
+        view._admit("forget")
+        forgotten = memory.forget(
+            view._services.memory,
+            view._traced_actor,
+            memory_id,
+            reason=reason,
+            if_version=if_version,
+            idempotency_key=idempotency_key,
+            correlation_id=call.correlation_id,
         )
+        view._record_change(call, forgotten, {"reason": reason})
+    return forgotten
 
-    def check_tool_call(
-        self,
-        name: str,
-        arguments: Any = None,
-        *,
-        input_schema: InputSchema = None,
-        tool_class: Fact = None,
-        tool_call_id: Fact = None,
-        approval_token: str | None = None,
-        provider: Fact = None,
-        model: Fact = None,
-        task_type: Fact = None,
-        environment: Fact = None,
-        sensitivity: Fact = None,
-        piece: str = _DIRECT,
-    ) -> AllowedToolCall:
-        """Check a tool call against the rules of the tally, before the tool runs.
 
-        Run the tool with the `arguments` of the answer, a copy that nobody changes, and give its
-        result to `result`, which a rule may have cleaned. Inside a run the check is recorded.
-        `input_schema` is the tool's JSON Schema, by which `arguments` as a model wrote them are
-        read first: validated strictly, with its defaults. Raises ActionDenied, ApprovalRequired,
-        TokenRefused, Denied, or InvalidInput for arguments that the schema refuses, or that have
-        no JSON form where a rule needs one.
-        """
-        if input_schema is not None:
-            arguments = read_by_schema(input_schema, arguments)
-        if not self._services.call_rules.of("tool_call"):
-            return AllowedToolCall(checked=arguments)
-        facts = CallFacts(
-            "tool_call",
-            name,
-            copied_arguments(arguments),
-            tool_class=tool_class,
-            call_id=tool_call_id,
-            provider=provider,
-            model=model,
-            task_type=task_type,
-            environment=environment,
-            sensitivity=sensitivity,
-        )
-        return self._check_call(AllowedToolCall, facts, piece, approval_token)
+def explore(
+    view: MemoryView,
+    around: Annotated[
+        MemoryId | ScopeName | None,
+        Field(description="A scope such as project:apollo, the id of a memory, or a name."),
+    ] = None,
+    *,
+    mode: Annotated[
+        ExploreMode | None,
+        Field(
+            description="dependencies of a memory or scope; about: everything about a name; "
+            "communities: what a scope, a name or words belong to."
+        ),
+    ] = None,
+    depth: Annotated[int, Field(description="Links away from the middle; levels.", ge=1, le=3)] = 1,
+    limit: Annotated[Limit, Field(description="Memories at most.")] = 50,
+    before: Annotated[MemoryId | None, PAGE_BEFORE] = None,
+    states: StateFilter = ("active",),
+) -> Explored:
+    """Look around without a query: the scopes, the contents of one, the links of a memory.
 
-    def check_model_call(
-        self,
-        *,
-        provider: Fact = None,
-        model: Fact = None,
-        request: Any = None,
-        call_id: Fact = None,
-        approval_token: str | None = None,
-        task_type: Fact = None,
-        environment: Fact = None,
-        sensitivity: Fact = None,
-        piece: str = _DIRECT,
-        items: Annotated[Iterable[ContextItem], SkipValidation] = (),
-        tools: Annotated[Iterable[ToolSpec], SkipValidation] = (),
-    ) -> AllowedModelCall:
-        """Check a model call against the rules of the tally, before the request is sent.
-
-        `items` and `tools` are the parts of a request that nothing has compiled: it is refused
-        (`not_enforced`) where a rule over context items would keep one of them from the model.
-
-        An approval is bound to the exact `request`. Send the `request` of the answer, a copy that
-        nobody changes, cleaned where a rule wants that; where you give none, give each text to
-        `clean`. Inside a run the check is recorded. Raises ActionDenied, ApprovalRequired,
-        TokenRefused, Denied, InvalidInput.
-        """
-        self._refuse_withheld(
-            items,
-            tools,
-            provider=provider,
-            model=model,
-            task_type=task_type,
-            environment=environment,
-        )
-        if not self._services.call_rules.of("model_call"):
-            return AllowedModelCall(checked=request)
-        facts = CallFacts(
-            "model_call",
-            model,
-            copied_arguments(request),
-            call_id=call_id,
-            provider=provider,
-            model=model,
-            task_type=task_type,
-            environment=environment,
-            sensitivity=sensitivity,
-        )
-        return self._check_call(AllowedModelCall, facts, piece, approval_token)
-
-    def _check_call(self, kind: type[A], facts: CallFacts, piece: str, token: str | None) -> A:
-        rules = self._services.call_rules
-        rules.register(self.actor, facts.kind, piece)
-        with self._observe_call("policy_check", facts.name or facts.kind) as call:
-            return check_call(
-                kind,
-                rules,
-                self._approvals,
-                facts,
-                call,
-                is_recorded=call.step is not None,
-                token=token,
+    Without `around` it lists the scopes that this actor may look into, with counts; around a
+    scope its memories of these `states`, newest first (the last id of a page is `before` for
+    the next one); around a memory's id what it is linked with, up to `depth` (1 to 3) links
+    away. `mode="dependencies"` lists what a memory, or those of a scope, depend on: each after
+    those that it depends on, with the circles. `mode="about"` gives everything about a name, or
+    an entity's id: what mentions it, what is said of it, and from a depth of 2 what is
+    mentioned along with it. `mode="communities"` gives the groups of entities that memories
+    mention together, in `depth` levels: those of a scope, or those that a name or words are
+    about. What the actor may not read is neither shown nor named. Raises Denied, NotFound,
+    InvalidInput, MissingExtra.
+    """
+    view._admit("read")
+    context = view._services.memory
+    with view._observe_call("memory_read", "explore") as call:
+        modes = {
+            name: explore
+            for extension in view._services.extensions
+            for name, explore in extension.modes.items()
+        }
+        if mode in modes:
+            explored = modes[mode](context, view.actor, view.scope, around, depth, limit)
+        elif mode == "dependencies":
+            middle = view.scope if around is None else around
+            explored = memory.dependencies(context, view.actor, middle, limit=limit)
+        else:
+            explored = memory.explore(
+                context,
+                view.actor,
+                around,
+                depth=depth,
+                limit=limit,
+                before=before,
+                states=states,
             )
+        if explored.memories:
+            ids = [listed.id for listed in explored.memories]
+            shown = [listed.scope for listed in explored.memories]
+            call.record("memory_read", explored, summary={"memories": ids}, scopes=shown)
+    return explored
 
-    def _refuse_unenforced(self, facts: CallFacts) -> None:
-        """Raise ActionDenied for a ruled call that nothing enforces."""
-        rules = self._services.call_rules
-        if not rules.of(facts.kind):
-            return
-        with self._observe_call("policy_check", facts.name or facts.kind) as call:
-            refuse_unenforced(rules, self._approvals, facts, call)
 
-    def _refuse_withheld(
-        self,
-        items: Iterable[ContextItem],
-        tools: Iterable[ToolSpec],
-        *,
-        provider: str | None,
-        model: str | None,
-        task_type: str | None = None,
-        environment: str | None = None,
-    ) -> None:
-        """Raise ActionDenied for a request of which a rule over context items would keep a part
-        from the model, and which nothing compiles.
-        """
-        facts = {"provider": provider, "model": model, "task_type": task_type}
-        request = unsent_request(
-            self._services, self.actor, tuple(items), tuple(tools), environment, **facts
+def working(view: MemoryView, run_id: str | None = None) -> memory.WorkingMemory:
+    """Return the working memory of a run, by default the open one.
+
+    Raises InvalidInput where no run is open.
+    """
+    run = current_run()
+    run_id = run_id if run_id is not None or run is None else run.id
+    if run_id is None:
+        raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
+    return memory.WorkingMemory(view._services.memory, view.actor, view.scope, run_id)
+
+
+def compile(
+    view: MemoryView,
+    items: CandidateItems,
+    *,
+    budget: int,
+    model: str | None = None,
+    provider: str | None = None,
+    query: str | None = None,
+    tools: Annotated[Sequence[ToolSpec], tuple_of(ToolSpec)] = (),
+    reserve: int = 0,
+    task: str | None = None,
+    task_type: str | None = None,
+    environment: str | None = None,
+    rules: Annotated[Sequence[PolicyRule], tuple_of(PolicyRule)] = (),
+    summaries: Mapping[str, str] | None = None,
+    config: CompileConfig | None = None,
+    target: TargetProfile | None = None,
+    as_of: Moment | None = None,
+    working: WorkingMemory | bool = True,
+) -> CompiledContext:
+    """Choose the best context that fits `budget` tokens, with a decision for every candidate.
+
+    Relevance is measured against `query`, by default the latest user message. Age and ends are
+    counted at `as_of`, by default now: the same candidates at the same moment give the same id.
+    The `working` memory of the open run is a candidate too; False leaves it out, and that of
+    another run takes its place. `rules` are added to those of the tally; a `config` that names
+    no weights has those of the settings.
+
+    Inside a step of a run the compile is recorded with it, and refused where a candidate stands
+    in a scope that not all readers of the run may read. Raises InvalidInput, InvalidRecord,
+    InvalidContext, BudgetInfeasible, Denied (`scope_crossing_requires_promotion`),
+    RequestDenied when policy denies the latest request, ActionDenied, or ApprovalRequired when
+    a rule wants an approval: the step is then `blocked`, and contains what is to be approved.
+    """
+    own = tuple(rules)
+    if any(rule.applies_to in CALLS for rule in own):
+        raise InvalidInput(
+            "A compile decides over items and memories, not over calls. Give rules for calls "
+            "where the tally is opened: Tally.open(…, rules=…)."
         )
-        if request is not None:
-            with self._observe_call("policy_check", model or "model_call") as call:
-                refuse_withheld(self._services.call_rules, self._approvals, request, call)
+    policy_rules = (*view._services.rules, *own)
+    check_rules(policy_rules, error=InvalidInput)
+    for kind in ("context_item", "memory"):
+        view._services.call_rules.register(view.actor, kind, "compile")
+    at = view._moment(as_of, "as_of")
+    candidates = candidates_of(
+        _with_working(view, items, working),
+        view._services.zone,
+        view._services.memory.redactor,
+    )
+    with view._observe_call("compile", "compile") as call:
+        if call.step is not None:
+            require_fitting_scopes(view._services, view.actor, candidates, call.step.run.scope)
+        request = CompilationRequest.load(
+            {
+                "request_id": view._services.store.ids.new(),
+                "run_id": call.step.run.id if call.step else None,
+                "step_id": call.correlation_id,
+                "provider": provider,
+                "model": model,
+                "task_summary": task,
+                "query": query,
+                "context_items": candidates.items,
+                "tool_specs": tuple(tools),
+                "memory_records": candidates.memories,
+                # Recall has found them; words and vectors alone would miss an answer to a
+                # question.
+                "relevance": dict.fromkeys(sorted(candidates.found), quantise(UNRELATED)),
+                "tool_classes": view._services.call_rules.classes_of_schemas(tools, policy_rules),
+                "policy_rules": policy_rules,
+                "token_budget": budget,
+                "response_reserve": reserve,
+                "as_of": view._services.store.clock.now() if at is None else at,
+                "compile_config": apply_weights(config, view._services.settings.compile_weights),
+                "target": target or TargetProfile(),
+                "summaries": dict(summaries or {}),
+                "agent": view.actor.agent,
+                "task_type": task_type,
+                "environment": environment or view._services.settings.environment,
+            }
+        )
+        return compile_request(view._services, request, call, view._approvals, home=view.scope)
 
-    @property
-    def _approvals(self) -> Approvals:
-        return BoundApprovals(self)._approvals
+
+def compile_again(
+    view: MemoryView, compiled: CompiledContext, budget: int, call: ObservedCall
+) -> CompiledContext:
+    """Compile the candidates of a context again, for less. Raises BudgetInfeasible, and
+    InvalidInput for a context that this tally did not compile.
+    """
+    request = view._services.compile_requests.of(compiled)
+    if request is None:
+        raise InvalidInput(
+            "This context was not compiled by this opened tally, so it cannot be compiled "
+            'again. Compile it here, or send it with preflight="refuse".'
+        )
+    smaller = request.model_copy(update={"token_budget": max(budget, 1)})
+    return compile_request(view._services, smaller, call, view._approvals, home=view.scope)
+
+
+def _with_working(
+    view: MemoryView, items: Iterable[Candidate], working: WorkingMemory | bool
+) -> list[Candidate]:
+    """Return the candidates with the working memory that belongs to them, unless one is among
+    them already.
+    """
+    candidates = list(items)
+    if isinstance(working, WorkingMemory):
+        return [*candidates, working]
+    if not working or any(isinstance(candidate, WorkingMemory) for candidate in candidates):
+        return candidates
+    of_run = view._working_of_run([view.scope])
+    return candidates if of_run is None else [*candidates, of_run]
+
+
+def run(
+    view: MemoryView,
+    agent_name: str,
+    *,
+    domain: str | None = None,
+    goal: str | None = None,
+    metadata: JsonObject | None = None,
+    run_id: str | None = None,
+    retention: Retention | None = None,
+) -> Run:
+    """Start a run; use it as a `with` block, or call its `end`. Raises Denied."""
+    return view._recordings.start_run(
+        agent_name,
+        scope=view.scope,
+        domain=domain,
+        goal=goal,
+        metadata=metadata,
+        run_id=run_id,
+        retention=retention,
+    )
+
+
+def join_run(view: MemoryView, agent_name: str, **options: Any) -> JoinedRun:
+    """Return the run for calls that an adapter sees.
+
+    Inside a `run` block or an open step on this tally it is that run; otherwise a new one, with
+    the options of `run`.
+    """
+    step = current_step()
+    for active in (current_run(), step.run if step is not None and step.is_open else None):
+        if (
+            active is not None
+            and active.context is view._services.recorder
+            and active.record.ended_at is None
+        ):
+            active.add_surface(view.actor.surface)
+            return JoinedRun(active, is_own=False)
+    return JoinedRun(run(view, agent_name, **options), is_own=True)
+
+
+def check_tool_call(
+    view: MemoryView,
+    name: str,
+    arguments: Any = None,
+    *,
+    input_schema: InputSchema = None,
+    tool_class: Fact = None,
+    tool_call_id: Fact = None,
+    approval_token: str | None = None,
+    provider: Fact = None,
+    model: Fact = None,
+    task_type: Fact = None,
+    environment: Fact = None,
+    sensitivity: Fact = None,
+    piece: str = _DIRECT,
+) -> AllowedToolCall:
+    """Check a tool call against the rules of the tally, before the tool runs.
+
+    Run the tool with the `arguments` of the answer, a copy that nobody changes, and give its
+    result to `result`, which a rule may have cleaned. Inside a run the check is recorded.
+    `input_schema` is the tool's JSON Schema, by which `arguments` as a model wrote them are
+    read first: validated strictly, with its defaults. Raises ActionDenied, ApprovalRequired,
+    TokenRefused, Denied, or InvalidInput for arguments that the schema refuses, or that have
+    no JSON form where a rule needs one.
+    """
+    if input_schema is not None:
+        arguments = read_by_schema(input_schema, arguments)
+    if not view._services.call_rules.of("tool_call"):
+        return AllowedToolCall(checked=arguments)
+    facts = CallFacts(
+        "tool_call",
+        name,
+        copied_arguments(arguments),
+        tool_class=tool_class,
+        call_id=tool_call_id,
+        provider=provider,
+        model=model,
+        task_type=task_type,
+        environment=environment,
+        sensitivity=sensitivity,
+    )
+    return check_call(view, AllowedToolCall, facts, piece, approval_token)
+
+
+def check_model_call(
+    view: MemoryView,
+    *,
+    provider: Fact = None,
+    model: Fact = None,
+    request: Any = None,
+    call_id: Fact = None,
+    approval_token: str | None = None,
+    task_type: Fact = None,
+    environment: Fact = None,
+    sensitivity: Fact = None,
+    piece: str = _DIRECT,
+    items: Annotated[Iterable[ContextItem], SkipValidation] = (),
+    tools: Annotated[Iterable[ToolSpec], SkipValidation] = (),
+) -> AllowedModelCall:
+    """Check a model call against the rules of the tally, before the request is sent.
+
+    `items` and `tools` are the parts of a request that nothing has compiled: it is refused
+    (`not_enforced`) where a rule over context items would keep one of them from the model.
+
+    An approval is bound to the exact `request`. Send the `request` of the answer, a copy that
+    nobody changes, cleaned where a rule wants that; where you give none, give each text to
+    `clean`. Inside a run the check is recorded. Raises ActionDenied, ApprovalRequired,
+    TokenRefused, Denied, InvalidInput.
+    """
+    refuse_withheld(
+        view,
+        items,
+        tools,
+        provider=provider,
+        model=model,
+        task_type=task_type,
+        environment=environment,
+    )
+    if not view._services.call_rules.of("model_call"):
+        return AllowedModelCall(checked=request)
+    facts = CallFacts(
+        "model_call",
+        model,
+        copied_arguments(request),
+        call_id=call_id,
+        provider=provider,
+        model=model,
+        task_type=task_type,
+        environment=environment,
+        sensitivity=sensitivity,
+    )
+    return check_call(view, AllowedModelCall, facts, piece, approval_token)

@@ -19,7 +19,6 @@ from tallystick.errors import ActionDenied, ApprovalRequired, InvalidInput
 from tallystick.policy.arguments import UNREADABLE, json_value, replace_texts
 from tallystick.policy.redaction import Redactor
 from tallystick.records import (
-    Actor,
     Approval,
     CompilationRequest,
     ContextItem,
@@ -32,8 +31,8 @@ from tallystick.records import (
 from tallystick.storage.rows import journal
 from tallystick.storage.rows.journal import run_stream
 from tallystick.tally.call_rules import CallFacts, CallRules, Judged
+from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.observed_calls import ObservedCall
-from tallystick.tally.services import Services
 
 _NO_NAME = "model"
 """The name of a model that nobody stated, in errors and receipts."""
@@ -139,20 +138,27 @@ def _copy_value(value: Any) -> Any:
 
 
 def check_call(
+    view: MemoryView, kind: type[A], facts: CallFacts, piece: str, token: str | None
+) -> A:
+    """Return a call that may happen, as it was checked by `piece`; record the check in the step.
+
+    Raises ActionDenied, ApprovalRequired, TokenRefused, and InvalidInput for arguments that no
+    approval can be bound to.
+    """
+    rules = view._services.call_rules
+    rules.register(view.actor, facts.kind, piece)
+    with view._observe_call("policy_check", facts.name or facts.kind) as call:
+        return _check(kind, rules, view._approvals, facts, call, token)
+
+
+def _check(
     kind: type[A],
     rules: CallRules,
     approvals: Approvals,
     facts: CallFacts,
     call: ObservedCall,
-    *,
-    is_recorded: bool,
     token: str | None,
 ) -> A:
-    """Return a call that may happen, as it was checked; record the check in the step.
-
-    Raises ActionDenied, ApprovalRequired, TokenRefused, and InvalidInput for arguments that no
-    approval can be bound to.
-    """
     judged = rules.rule_for(facts, approvals.actor, approvals.scope)
     rule = judged.rule
     if rule is None:
@@ -164,7 +170,7 @@ def check_call(
     if rule.effect == "deny":
         raise _deny(approvals, call, facts, judged, "denied_by_rule", rule.description or rule.name)
     if rule.effect == "require_receipt":
-        if not is_recorded:
+        if call.step is None:
             raise _deny(
                 approvals,
                 call,
@@ -187,47 +193,50 @@ def check_call(
     return kind(rule.id, rule.effect, answers[0].approval, checked=facts.arguments)
 
 
-def refuse_unenforced(
-    rules: CallRules, approvals: Approvals, facts: CallFacts, call: ObservedCall
-) -> None:
+def refuse_unenforced(view: MemoryView, facts: CallFacts) -> None:
     """Raise ActionDenied for a call that a rule would stop or change and that nothing enforces.
 
     A rule that wants a receipt is met where the call is recorded.
     """
-    judged = rules.rule_for(facts, approvals.actor, approvals.scope)
-    rule = judged.rule
-    if rule is None or rule.effect == "allow":
+    rules, approvals = view._services.call_rules, view._approvals
+    if not rules.of(facts.kind):
         return
-    if rule.effect == "require_receipt" and call.step is not None:
-        _record(call, facts, judged, "allowed")
-        return
-    raise _deny(
-        approvals,
-        call,
-        facts,
-        judged,
-        "not_enforced",
-        "nothing that could enforce the rule has this call in hand. Add the piece of your "
-        "runtime that enforces rules, or call bound.check_tool_call and bound.check_model_call "
-        "yourself",
-    )
+    with view._observe_call("policy_check", facts.name or facts.kind) as call:
+        judged = rules.rule_for(facts, approvals.actor, approvals.scope)
+        rule = judged.rule
+        if rule is None or rule.effect == "allow":
+            return
+        if rule.effect == "require_receipt" and call.step is not None:
+            _record(call, facts, judged, "allowed")
+            return
+        raise _deny(
+            approvals,
+            call,
+            facts,
+            judged,
+            "not_enforced",
+            "nothing that could enforce the rule has this call in hand. Add the piece of your "
+            "runtime that enforces rules, or call bound.check_tool_call and "
+            "bound.check_model_call yourself",
+        )
 
 
-def unsent_request(
-    services: Services,
-    actor: Actor,
-    items: tuple[ContextItem, ...],
-    tools: tuple[ToolSpec, ...],
-    environment: str | None,
+def refuse_withheld(
+    view: MemoryView,
+    items: Iterable[ContextItem],
+    tools: Iterable[ToolSpec],
+    *,
+    environment: str | None = None,
     **facts: str | None,
-) -> CompilationRequest | None:
-    """Return a request that nothing compiles as one to hold against the rules over items; None
-    where there are no rules or no items.
+) -> None:
+    """Raise ActionDenied for a request that is about to be sent as it is, although a rule over
+    items keeps a part of it from the model, or wants a receipt and nothing records.
     """
+    services, items, tools = view._services, tuple(items), tuple(tools)
     rules = services.call_rules.of("context_item")
     if not rules or not (items or tools):
-        return None
-    return CompilationRequest.load(
+        return
+    request = CompilationRequest.load(
         {
             **facts,
             "request_id": "unsent",
@@ -237,18 +246,18 @@ def unsent_request(
             "policy_rules": rules,
             "token_budget": 1,
             "as_of": services.store.clock.now(),
-            "agent": actor.agent,
+            "agent": view.actor.agent,
             "environment": environment or services.settings.environment,
         }
     )
 
+    with view._observe_call("policy_check", facts["model"] or "model_call") as call:
+        _refuse_withheld(services.call_rules, view._approvals, request, call)
 
-def refuse_withheld(
+
+def _refuse_withheld(
     rules: CallRules, approvals: Approvals, request: CompilationRequest, call: ObservedCall
 ) -> None:
-    """Raise ActionDenied for a request that is about to be sent as it is, although a rule over
-    items keeps a part of it from the model, or wants a receipt and nothing records.
-    """
     items = {item.id: item for item in compiler.all_candidates(request)}
     effects = {rule.id: rule.effect for rule in request.policy_rules}
     missing = {} if call.step is not None else compiler.receipts_wanted(request)

@@ -21,13 +21,22 @@ def keep_turn(
     view: MemoryView,
     run: Run,
     *,
-    user: str | None,
-    assistant: str | None,
-    unkept_answer: str | None,
-    observer: str,
-    idempotency_key: str | None,
+    user: str | None = None,
+    assistant: str | None = None,
+    unkept_answer: str | None = None,
+    observer: str = "application",
+    idempotency_key: str | None = None,
 ) -> list[Remembered]:
-    """Remember what was said in a run, as `BoundTally.keep_turn` says."""
+    """Remember what was said in a run: the user's words and the agent's, as turns.
+
+    The conversation is the thread that the run belongs to, else the run itself. Each turn is
+    marked with the run and the last model call in it. Text that a tally supplied, such as
+    recalled memories in a prompt, is left out; what is then empty answers `skipped`. What
+    another `observer` has stored of this run answers `duplicate`, and the journal names both;
+    so does what a hook has kept of the thread before the first run of an adapter in it. The
+    agent's words that are not to be remembered are its `unkept_answer`: they tell this exchange
+    from an earlier one with the same request. Raises what `remember_many` does.
+    """
     spoken = {"user": user, "assistant": assistant}
     turns = {
         role: _turn(view, run, role, text)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, SkipValidation
 
 from tallystick import memory
-from tallystick.access import full_id, widens
+from tallystick.access import Approvals, full_id, widens
 from tallystick.errors import InvalidInput
 from tallystick.memory import WorkingMemory
 from tallystick.memory.context import labels_asked
@@ -78,6 +78,7 @@ from tallystick.records.wire import PROCESS_ONLY
 from tallystick.storage.rows.short_ids import IdKind
 from tallystick.tally.observed_calls import ObservedCall, actor_in_history, is_open, observe
 from tallystick.tally.services import Services
+from tallystick.tally.spellings import respell_argument
 
 RememberMode = Annotated[
     Literal["auto", "sync", "async", "raw"],
@@ -115,6 +116,8 @@ class MemoryView:
     actor: Actor
     scope: Scope
 
+    _respell_argument = staticmethod(respell_argument)
+
     @property
     def _traced_actor(self) -> Actor:
         """The actor as the history names it, with the recorded run under way and its thread."""
@@ -123,6 +126,12 @@ class MemoryView:
     @property
     def _recordings(self) -> Recordings:
         return Recordings(self._services.recorder, self.actor, counter=self._services.counter)
+
+    @property
+    def _approvals(self) -> Approvals:
+        services = self._services
+        redactor = services.memory.redactor
+        return Approvals(services.store, services.gate, redactor, self.actor, self.scope)
 
     def _observe_call(self, kind: StepKind, name: str) -> AbstractContextManager[ObservedCall]:
         """Observe one call of a verb for the recorder, and journal a refusal in it."""

@@ -11,27 +11,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, Protocol, cast
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import SkipValidation
 
 from tallystick.errors import BudgetInfeasible, InvalidInput
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
-from tallystick.recorder import Run, Step, current_step
+from tallystick.recorder import Step, current_step
 from tallystick.records import (
-    Actor,
     CompiledContext,
     ContextItem,
     ModelAnswer,
     ModelCost,
     ModelToolCall,
-    Scope,
     StepStatus,
 )
 from tallystick.tally.call_rules import enforcing
-from tallystick.tally.enforcement import AllowedModelCall
+from tallystick.tally.compiling import record_again
+from tallystick.tally.daily_verbs import check_model_call, compile_again, join_run
+from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.observed_calls import ObservedCall
-from tallystick.tally.services import Services
 from tallystick.tokens.prices import cost_of
 
+Provider = Annotated[ModelProvider | str, SkipValidation]
+"""A model of a provider, or the name of both."""
 Preflight = Literal["off", "refuse", "recompile"]
 """What becomes of a request that the provider counts as larger than the budget it was compiled for.
 """
@@ -41,23 +44,6 @@ _PIECE = "call_model"
 _TRIES = 3
 _MARGIN = 0.97
 """Part of the room that a smaller budget uses, because tokens are not worth the same everywhere."""
-
-
-class Caller(Protocol):
-    """Who calls a model: a bound tally, as far as a call needs it."""
-
-    @property
-    def actor(self) -> Actor: ...
-    @property
-    def scope(self) -> Scope: ...
-    @property
-    def _services(self) -> Services: ...
-    def check_model_call(self, *args: Any, **kwargs: Any) -> AllowedModelCall: ...
-    def join_run(self, agent_name: str, **options: Any) -> tuple[Run, bool]: ...
-    def _compile_again(
-        self, compiled: CompiledContext, budget: int, call: ObservedCall
-    ) -> CompiledContext: ...
-    def _record_again(self, compiled: CompiledContext, call: ObservedCall) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -129,19 +115,30 @@ def _points() -> dict[str, EntryPoint]:
 
 
 def call_model(
-    view: Caller,
+    view: MemoryView,
     compiled: CompiledContext,
-    provider: str | ModelProvider,
-    parameters: Mapping[str, Any],
     *,
-    agent_name: str,
-    preflight: Preflight,
-    approval_token: str | None,
+    provider: Provider,
+    parameters: Mapping[str, Any] | None = None,
+    agent_name: str = "agent",
+    preflight: Preflight = "off",
+    approval_token: str | None = None,
 ) -> ModelCall:
-    """Send a compiled context and return the recorded call."""
+    """Send a compiled context to a model, and record request, answer, usage and cost.
+
+    `provider` is one of an extra (`ResponsesProvider`, `MessagesProvider`), of your own, or a
+    name such as `openai:gpt-5`; `parameters` go into its request as they are. The call is the
+    open model step that has no request yet, else a step of the run under way, else one of a new
+    run of `agent_name`. With `preflight` the provider counts the tokens first: a request that
+    is larger than the budget it was compiled for is refused, or compiled anew with less.
+
+    Raises InvalidContext for what the provider would refuse, before anything is sent;
+    InvalidInput, SettingsError without a key, MissingExtra without the SDK, BudgetInfeasible,
+    ActionDenied, ApprovalRequired, Denied; and what the SDK raises.
+    """
     chosen = model_provider(provider)
     with _record_call(view, compiled, chosen, agent_name) as call:
-        request = call.prepare(compiled, parameters, preflight, approval_token)
+        request = call.prepare(compiled, parameters or {}, preflight, approval_token)
         with enforcing("model_call", call.model):
             response = chosen.send(request)
         return call.finish(request, response)
@@ -149,19 +146,21 @@ def call_model(
 
 @contextmanager
 def stream_model(
-    view: Caller,
+    view: MemoryView,
     compiled: CompiledContext,
-    provider: str | ModelProvider,
-    parameters: Mapping[str, Any],
     *,
-    agent_name: str,
-    preflight: Preflight,
-    approval_token: str | None,
+    provider: Provider,
+    parameters: Mapping[str, Any] | None = None,
+    agent_name: str = "agent",
+    preflight: Preflight = "off",
+    approval_token: str | None = None,
 ) -> Iterator[ModelStream]:
-    """Send a compiled context; its answer is read while it comes, and recorded so far."""
+    """Same as `call_model`, for an answer that is read while it comes: a `with` block whose
+    stream is iterated over. What came until a stream broke, or was left, is recorded.
+    """
     chosen = model_provider(provider)
     with _record_call(view, compiled, chosen, agent_name) as call:
-        request = call.prepare(compiled, parameters, preflight, approval_token)
+        request = call.prepare(compiled, parameters or {}, preflight, approval_token)
         with (
             enforcing("model_call", call.model),
             _open_stream(chosen.stream(request), call, request) as stream,
@@ -233,7 +232,7 @@ def _open_stream(
 class _RecordedCall:
     """A call under way, and the step that records it."""
 
-    def __init__(self, view: Caller, provider: ModelProvider, model: str, step: Step) -> None:
+    def __init__(self, view: MemoryView, provider: ModelProvider, model: str, step: Step) -> None:
         self.view, self.provider, self.model, self.step = view, provider, model, step
         self._observed = ObservedCall(view._services, view.actor, view.scope, step)
         self.status: StepStatus = "completed"
@@ -267,7 +266,8 @@ class _RecordedCall:
         request = provider.render(compiled, model=self.model, **parameters)
         provider.check(request)
         provider.require_ready()
-        check = self.view.check_model_call(
+        check = check_model_call(
+            self.view,
             provider=provider.name,
             model=self.model,
             request=request,
@@ -295,7 +295,7 @@ class _RecordedCall:
             # Our tokens are worth `count / used` of the provider's.
             used = compiled.token_allocation["used"]
             budget = reserve + int(used * most / count * _MARGIN)
-            compiled = self.view._compile_again(compiled, budget, self._observed)
+            compiled = compile_again(self.view, compiled, budget, self._observed)
             request = self._allowed_request(compiled, parameters, None)
             count = self.provider.count_tokens(request)
         if count > most:
@@ -336,7 +336,7 @@ class _RecordedCall:
 
 @contextmanager
 def _record_call(
-    view: Caller, compiled: CompiledContext, provider: ModelProvider, agent_name: str
+    view: MemoryView, compiled: CompiledContext, provider: ModelProvider, agent_name: str
 ) -> Iterator[_RecordedCall]:
     """Open the step of a call: the open model step that has no request yet, a new one of the run
     under way, or one of a run of its own.
@@ -355,16 +355,15 @@ def _record_call(
         yield _RecordedCall(view, provider, model, open_step)
         return
     spoken = [item.content for item in compiled.selected_items if item.kind == "user_msg"]
-    run, is_own = view.join_run(agent_name, goal=spoken[-1] if spoken else None)
+    run, is_own = join_run(view, agent_name, goal=spoken[-1] if spoken else None)
     status: StepStatus = "completed"
     try:
         step = run.step("model_call", name=model)
         recorded = _RecordedCall(view, provider, model, step)
         try:
             with step.active():
-                view._record_again(
-                    compiled, ObservedCall(view._services, view.actor, view.scope, step)
-                )
+                observed = ObservedCall(view._services, view.actor, view.scope, step)
+                record_again(view._services, view.actor, compiled, observed)
                 yield recorded
         except BaseException as error:
             step.fail(error)

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from tallystick.errors import SettingsError
 from tallystick.extension import Extension
-from tallystick.jobs import Outbound
 from tallystick.memory import MemoryContext
 from tallystick.ports import (
     Decider,
     Extractor,
     Models,
-    Reranker,
     StructuredModel,
     Summarizer,
     TokenCounter,
 )
 from tallystick.recorder import RecorderContext
+from tallystick.recorder.outbound import Outbound
 from tallystick.recorder.sealing import require_seal
 from tallystick.records import Actor, ProviderDeclaration
 from tallystick.settings import Settings
@@ -38,30 +37,16 @@ P = TypeVar("P")
 _GROUP = "tallystick.structured_models"
 
 
-@dataclass(frozen=True)
-class Providers:
-    """What the application gave to embed, rank anew, extract, decide and summarize; None for the
-    default or none.
-    """
-
-    embedder: Any
-    reranker: Reranker | None
-    extractors: ExtractorLike | Sequence[ExtractorLike] | None
-    deciders: DeciderLike | Sequence[DeciderLike] | None
-    summarizer: SummarizerLike | None
-
-
 def choose_models(
     settings: Settings,
     extensions: Iterable[Extension[Any]],
-    providers: Providers,
+    models: Models,
     prices: PriceTable | None,
 ) -> Models:
     """Return the models of a tally: those that are given, else those that settings name. Raises
     SettingsError for a model that nothing would call, or that may not be sent text.
     """
-    summarizer = providers.summarizer
-    models = Models(_several(providers.extractors), _several(providers.deciders), summarizer)
+    summarizer = models.summarizer
     for extension in extensions:
         extension.require_use(settings, models)
     named = tuple(named_model(name, settings) for name in settings.learning_models)
@@ -191,7 +176,8 @@ def named_model(
     return made
 
 
-def _several(value: P | Sequence[P] | None) -> tuple[P, ...]:
+def list_models(value: P | Sequence[P] | None) -> tuple[P, ...]:
+    """Return the models that an option names: none, one or several."""
     if value is None:
         return ()
     return tuple(value) if isinstance(value, Iterable) else (value,)

@@ -349,8 +349,8 @@ class Operator:
     def rebuild_index(
         self, *, reason: Reason, progress: Progress = lambda finished, total: None
     ) -> RebuiltIndex:
-        """Make Chroma and what recall analysed anew from the database; return the number of
-        vectors. The journal says so, and why.
+        """Make Chroma and what recall analysed anew from the database, and let the graph read all
+        texts anew; return the number of vectors. The journal says so, and why.
 
         Nothing is lost by it, and recall goes on meanwhile. `progress` is called with the number of
         vectors finished and the total. Raises Denied, InvalidInput, and StorageError where another

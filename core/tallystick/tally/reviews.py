@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tallystick.jobs.reviews import decide, list_proposals, review_of
+from tallystick.memory.reviews import decide, list_proposals, review_of
 from tallystick.records import (
     JsonObject,
     Limit,

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial, update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from tallystick.access import AccessTokens
 from tallystick.aio import in_thread
+from tallystick.tally import daily_verbs
 from tallystick.tally.approvals import BoundApprovals
 from tallystick.tally.corrections import Corrections
-from tallystick.tally.daily_verbs import DailyVerbs
 from tallystick.tally.jobs import Jobs
+from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
 from tallystick.tally.spaces import BoundSpaces
+from tallystick.tally.spellings import unknown_verb
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -186,17 +188,24 @@ class JobVerbs:
 class TallyVerbs:
     """Verbs of a bound tally."""
 
-    remember = Offered(DailyVerbs.remember)
-    remember_many = Offered(DailyVerbs.remember_many)
-    recall = Offered(DailyVerbs.recall)
-    get = Offered(DailyVerbs.get)
-    memories = Offered(DailyVerbs.memories)
-    modify = Offered(DailyVerbs.modify)
-    forget = Offered(DailyVerbs.forget)
-    recover = Offered(DailyVerbs.recover)
-    inspect = Offered(DailyVerbs.inspect)
-    source = Offered(DailyVerbs.source)
-    explore = Offered(DailyVerbs.explore)
-    pack = Offered(DailyVerbs.pack)
-    wake = Offered(DailyVerbs.wake)
-    history = Offered(DailyVerbs.history)
+    if not TYPE_CHECKING:  # a type checker names the missing attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            """Say which verb of this tally, or of one of its parts, does the same."""
+            face, is_awaited = type(self), isinstance(self, AsyncFace)
+            raise unknown_verb("bound tally", name, "bound", face, is_awaited=is_awaited)
+
+    remember = Offered(MemoryView.remember)
+    remember_many = Offered(MemoryView.remember_many)
+    recall = Offered(MemoryView.recall)
+    get = Offered(MemoryView.get)
+    memories = Offered(MemoryView.memories)
+    modify = Offered(MemoryView.modify)
+    forget = Offered(daily_verbs.forget)
+    recover = Offered(MemoryView.recover)
+    inspect = Offered(MemoryView.inspect)
+    source = Offered(MemoryView.source)
+    explore = Offered(daily_verbs.explore)
+    pack = Offered(MemoryView.pack)
+    wake = Offered(MemoryView.wake)
+    history = Offered(MemoryView.history)

@@ -11,10 +11,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, TypedDict
+
+from pydantic import SkipValidation
 
 from tallystick.access import Gate
 from tallystick.checkpoints import CheckpointsContext
@@ -32,10 +33,10 @@ from tallystick.memory import MemoryContext
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.tool_classes import ToolClassSource
-from tallystick.ports import TokenCounter
+from tallystick.ports import Clock, Ids, Models, Reranker, TokenCounter
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
-from tallystick.records import Actor, CallContext, PolicyRule
+from tallystick.records import Actor, CallContext, PolicyRule, tuple_of
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store
 from tallystick.storage.engine.forks import abandon
@@ -43,11 +44,19 @@ from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.index.chroma_layout import state_of
 from tallystick.storage.index.corpus_cache import CorpusCache
 from tallystick.storage.index.segment_files import SegmentFiles
-from tallystick.storage.rows import objects, settings_rows
+from tallystick.storage.rows import settings_rows
 from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
-from tallystick.tally.models import Providers, choose_models, note_consent, outbound_of
+from tallystick.tally.models import (
+    DeciderLike,
+    ExtractorLike,
+    SummarizerLike,
+    choose_models,
+    list_models,
+    note_consent,
+    outbound_of,
+)
 from tallystick.tally.session_turns import Sessions
 from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
@@ -82,22 +91,53 @@ def services_of(tally: _Wired) -> Services:
     return tally._services
 
 
-@dataclass(frozen=True)
-class Callers:
-    """Who acts where a call names nobody, and how one is read from a call."""
+class OpenOptions(TypedDict, total=False):
+    """What `Tally.open` takes beside the place and the owner."""
 
-    owner: Actor | None
+    settings: Settings | None
+    """The configuration; by default that of the environment and of the folder."""
+    create: bool
+    """False raises TallyNotFound where there is no tally yet."""
+    background: bool
+    """False starts no thread: follow-up work is done by `Tally.drain`."""
+    embedder: Any
+    """An Embedder, a Chroma EmbeddingFunction, a LangChain Embeddings, a PydanticAI Embedder or a
+    LlamaIndex BaseEmbedding; the default works offline.
+    """
+    chroma: str | None
+    """The address of a Chroma server."""
+    schema: str
+    """The schema of a PostgreSQL tally; `tallystick` by default."""
+    rules: Annotated[Sequence[PolicyRule], tuple_of(PolicyRule)]
+    """Rules over what goes into a context, and over the calls of agents."""
+    tool_classes: Annotated[Mapping[str, ToolClassSource] | None, SkipValidation]
+    """What each tool may do, by its name."""
+    secret_finders: Annotated[Sequence[Finder], tuple_of(Finder)]
+    """Engines of your own that find what to redact in a text."""
     actor_from: Callable[[CallContext], Actor | None] | None
+    """Says for every piece of every runtime who acts in a call; by default it is read from the
+    places where the runtime carries identity.
+    """
     owner_fallback: bool
-
-
-@dataclass(frozen=True)
-class Guards:
-    """What calls and texts are held against."""
-
-    rules: tuple[PolicyRule, ...]
-    tool_classes: Mapping[str, ToolClassSource]
-    secret_finders: Sequence[Finder]
+    """True lets the owner act for calls that name nobody, also once a runtime has named another
+    user: else they are refused with `missing_actor`.
+    """
+    weights: RecallWeights | None
+    """How recall ranks, before the setting `recall_weights`."""
+    reranker: Reranker | None
+    """Orders the best hits of recall anew, if it answers in time."""
+    extractor: Annotated[ExtractorLike | Sequence[ExtractorLike] | None, SkipValidation]
+    """Draws facts from what is remembered, where the setting `learning` is on: an Extractor, or a
+    model of a runtime's adapter; of several the next is asked where one is away.
+    """
+    decider: Annotated[DeciderLike | Sequence[DeciderLike] | None, SkipValidation]
+    """Decides what becomes of the facts; given as an `extractor`."""
+    summarizer: Annotated[SummarizerLike | None, SkipValidation]
+    """Says what each community of the graph is about, where the setting `graph` is on."""
+    clock: Clock | None
+    """Tells the time."""
+    ids: Ids | None
+    """Makes the ids."""
 
 
 class Services:
@@ -107,18 +147,11 @@ class Services:
         self,
         store: Store,
         settings: Settings,
-        *,
-        callers: Callers,
-        guards: Guards,
-        providers: Providers,
-        weights: RecallWeights | None,
-        background: bool,
+        owner: Actor | None,
+        options: OpenOptions,
     ) -> None:
-        """Wire the rooms on an open store, recover what a dead process left and start the worker.
-
-        `background=False` starts no thread: follow-up work is done by `Tally.drain`.
-        """
-        owner, embedder = callers.owner, providers.embedder
+        """Wire the rooms on an open store, recover what a dead process left, start the worker."""
+        embedder, background = options.get("embedder"), options.get("background", True)
         self.store = store
         self._guard = threading.Lock()
         self._counters: dict[str | None, TokenCounter] = {}
@@ -128,14 +161,14 @@ class Services:
         self.zone = settings.zone
         """The time zone of moments that are given without an offset."""
         self.owner = owner
-        self.actor_from = callers.actor_from
-        self.owner_fallback = callers.owner_fallback
-        self.rules = guards.rules
-        finders = _finders(settings, guards.secret_finders)
+        self.actor_from = options.get("actor_from")
+        self.owner_fallback = options.get("owner_fallback", False)
+        self.rules = tuple(options.get("rules", ()))
+        finders = _finders(settings, options.get("secret_finders", ()))
         remote_redactor = Redactor(pii=True, terms=settings.redact_terms, finders=finders)
         self.call_rules = CallRules(
             self.rules,
-            guards.tool_classes,
+            options.get("tool_classes") or {},
             store=store,
             environment=settings.environment,
             redactor=remote_redactor,
@@ -150,7 +183,12 @@ class Services:
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""
         self.extensions: tuple[Extension[Any], ...] = load_extensions()
-        models = choose_models(settings, self.extensions, providers, self.prices)
+        given = Models(
+            list_models(options.get("extractor")),
+            list_models(options.get("decider")),
+            options.get("summarizer"),
+        )
+        models = choose_models(settings, self.extensions, given, self.prices)
         redactor = Redactor(
             pii=settings.redact_pii,
             terms=settings.redact_terms,
@@ -163,8 +201,8 @@ class Services:
             index=self.index,
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
-            weights=weights or settings.recall_weights,
-            reranker=providers.reranker,
+            weights=options.get("weights") or settings.recall_weights,
+            reranker=options.get("reranker"),
             rerank_deadline_ms=settings.rerank_deadline_ms,
             corpora=CorpusCache(
                 most_bytes=settings.recall_cache_mb * 1024 * 1024,
@@ -227,8 +265,6 @@ class Services:
                 Chore(partial(self.gate.flush, wait=False), _READS_AFTER),
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
                 Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
-                Chore(partial(objects.move_if_possible, store.database), _MINUTE, first=_MINUTE),
-                Chore(partial(objects.sweep_if_possible, store.database), 24 * _HOUR, first=_HOUR),
             ],
             eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )

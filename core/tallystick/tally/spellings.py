@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import getattr_static
 from typing import get_type_hints
 
 from tallystick.errors import UnknownName
@@ -30,8 +31,8 @@ _VERBS: Mapping[str, str] = {
 }
 """Verbs of other memories, and the call that does the same here."""
 
-_NO_PART = ("aio",)
-"""Properties that offer the verbs of a bound tally itself."""
+_NO_PARTS = ("actor", "aio", "scope")
+"""Properties whose verbs are others, or those of a bound tally itself."""
 
 _LIMIT = dict.fromkeys(("k", "top_k", "n", "n_results", "size"), "limit={}")
 _WHO = {
@@ -55,20 +56,43 @@ def respell_argument(verb: str, name: str, value: object) -> str | None:
     return None if spelling is None else spelling.format(repr(value))
 
 
-def unknown_verb(owner: str, name: str, receiver: str, bound: type) -> UnknownName:
+def respell_remotely(verb: str, name: str, value: object) -> str | None:
+    """Same as `respell_argument`, where a token says who acts."""
+    return None if name in _WHO else respell_argument(verb, name, value)
+
+
+def unknown_verb(
+    owner: str, name: str, receiver: str, bound: type, *, is_awaited: bool = False
+) -> UnknownName:
     """Return the error for a verb that a tally has not, with the line to paste where another
-    memory, or a part of a `bound` tally, has it.
+    memory, or a part of `bound`, the class of a bound tally or of a face of one, has it.
     """
+    before, after = ("await ", ".aio") if is_awaited else ("", "")
+    call = None
     if name in _VERBS:
-        return UnknownName(f"A {owner} has no {name!r}. Write {receiver}.{_VERBS[name]}.")
-    parts = {} if name.startswith("_") else vars(bound)
-    for part, member in parts.items():
-        if not isinstance(member, property) or part in _NO_PART or part.startswith("_"):
-            continue
-        if hasattr(get_type_hints(member.fget)["return"], name):
-            return UnknownName(f"A {owner} has no {name!r}. Write {receiver}.{part}.{name}(…).")
-    for operation in (each for extension in load_extensions() for each in extension.operations):
-        if operation.name == name:
-            face = operation.face.__name__
-            return UnknownName(f"A {owner} has no {name!r}. Write {face}({receiver}).{name}(…).")
-    return UnknownName(f"A {owner} has no attribute {name!r}.")
+        call = f"{receiver}{after}.{_VERBS[name]}"
+    elif not name.startswith("_"):
+        parts = [each for each in dir(bound) if hasattr(_part_of(bound, each), name)]
+        faces = [
+            operation.face
+            for extension in load_extensions()
+            for operation in extension.operations
+            if operation.name == name
+        ]
+        if parts:
+            call = f"{receiver}{after}.{parts[0]}.{name}(…)"
+        elif faces:
+            call = f"{faces[0].__name__}({receiver}){after}.{name}(…)"
+    if call is None:
+        return UnknownName(f"A {owner} has no attribute {name!r}.")
+    return UnknownName(f"A {owner} has no {name!r}. Write {before}{call}.")
+
+
+def _part_of(bound: type, name: str) -> object:
+    """Return the class of a part of a tally or of a face of one, or None for another attribute."""
+    if name.startswith("_") or name in _NO_PARTS:
+        return None
+    member = getattr_static(bound, name)
+    if isinstance(member, property):
+        return get_type_hints(member.fget)["return"]
+    return getattr(member, "face", None)

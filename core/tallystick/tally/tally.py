@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
-
-from pydantic import SkipValidation
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Unpack
 
 from tallystick.access import AccessTokens, authenticate
 from tallystick.checkpoints import Threads
 from tallystick.errors import Denied, InvalidInput, ReadOnlyTally, UnknownName
-from tallystick.jobs import Drained, Reconciled, Worker
+from tallystick.jobs import Drained, Worker
 from tallystick.memory import Items
-from tallystick.policy.redaction import Finder
-from tallystick.policy.tool_classes import ToolClassSource
-from tallystick.ports import Clock, Ids, Reranker, SystemClock, TokenCounter, UuidIds
-from tallystick.ranking import RecallWeights
+from tallystick.memory.reconcile import Reconciled
+from tallystick.ports import Clock, Ids, SystemClock, TokenCounter, UuidIds
 from tallystick.records import (
     AccessDecision,
     AccessToken,
     Actor,
     Backup,
-    CallContext,
     Migration,
     PolicyRule,
     Scope,
@@ -36,19 +31,20 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage import Location, Store
 from tallystick.storage.engine.blob_stores import open_blobs
-from tallystick.storage.rows import objects, scopes
+from tallystick.storage.rows import scopes
+from tallystick.tally import daily_verbs, model_calls
 from tallystick.tally.approvals import BoundApprovals
 from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.corrections import Corrections
-from tallystick.tally.daily_verbs import DailyVerbs
 from tallystick.tally.jobs import Jobs
+from tallystick.tally.kept_turns import keep_turn
 from tallystick.tally.later_replays import ReplayHandler
-from tallystick.tally.models import DeciderLike, ExtractorLike, Providers, SummarizerLike
+from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
-from tallystick.tally.services import Callers, Guards, Services, record_owner
+from tallystick.tally.services import OpenOptions, Services, record_owner
 from tallystick.tally.spaces import BoundSpaces
 from tallystick.tally.spellings import respell_argument, unknown_verb
 from tallystick.upkeep.backup import backup_beside, migrate_database, restore
@@ -75,58 +71,28 @@ class Tally:
         where: str | os.PathLike[str] = ".tally",
         *,
         owner: Actor | None = None,
-        embedder: Any = None,
-        chroma: str | None = None,
-        rules: Annotated[Sequence[PolicyRule], tuple_of(PolicyRule)] = (),
-        settings: Settings | None = None,
-        create: bool = True,
-        clock: Clock | None = None,
-        ids: Ids | None = None,
-        schema: str = "tallystick",
-        background: bool = True,
-        weights: RecallWeights | None = None,
-        reranker: Reranker | None = None,
-        extractor: Annotated[ExtractorLike | Sequence[ExtractorLike] | None, SkipValidation] = None,
-        decider: Annotated[DeciderLike | Sequence[DeciderLike] | None, SkipValidation] = None,
-        summarizer: Annotated[SummarizerLike | None, SkipValidation] = None,
-        secret_finders: Annotated[Sequence[Finder], tuple_of(Finder)] = (),
-        actor_from: Callable[[CallContext], Actor | None] | None = None,
-        owner_fallback: bool = False,
-        tool_classes: Annotated[Mapping[str, ToolClassSource] | None, SkipValidation] = None,
+        **options: Unpack[OpenOptions],
     ) -> Tally:
         """Open the tally at `where`, a folder or `postgresql://…`, and create it on first use.
 
         `:memory:` is a folder of its own that is removed when the tally is closed.
         `owner` is recorded when an embedded tally is created and acts for runtimes that name
-        nobody. `embedder` may be an Embedder, a Chroma EmbeddingFunction, a LangChain Embeddings, a
-        PydanticAI Embedder or a LlamaIndex BaseEmbedding; the default works offline. `chroma` is
-        the address of a Chroma server. `weights` change how recall ranks, before the setting
-        `recall_weights`; a `reranker` orders its
-        best hits anew, if it answers in time. An `extractor` draws facts from what is remembered
-        and a `decider` decides what becomes of them, where the setting `learning` is on; each may
-        be a model of a runtime's adapter, or several of which the next is asked where one is away.
-        A `summarizer` says what each community of the graph is about, where the setting `graph` is
-        on.
-        `secret_finders` are engines of your own that find
-        what to redact in a text. `actor_from` says for every piece of every runtime who acts in a
-        call (by default read from the places where the runtime carries identity). Once a runtime
-        has named a user other than the owner, calls that name nobody are refused with
-        `missing_actor`; with `owner_fallback` they go on acting as the owner. `rules` decide over
-        what goes into a context and over the calls of agents; `tool_classes` say what each tool may
-        do, by its name. Where its files cannot be written it is opened for reading: `read_only`
-        says why, and each write raises ReadOnlyTally. Raises InvalidInput, SettingsError,
-        TallyNotFound (`create=False`), NewerTally, UnreleasedTally, BusyTally, CorruptTally, or
-        ReadOnlyTally for a tally of an older release that would have to be migrated there.
+        nobody. The other options are those of `OpenOptions`. Where its files cannot be written it
+        is opened for reading: `read_only` says why, and each write raises ReadOnlyTally. Raises
+        InvalidInput, SettingsError, TallyNotFound (`create=False`), NewerTally, UnreleasedTally,
+        BusyTally, CorruptTally, or ReadOnlyTally for a tally of an older release that would have to
+        be migrated there.
         """
-        effective = settings or Settings.read(where)
-        if chroma is not None:
+        effective = options.get("settings") or Settings.read(where)
+        if (chroma := options.get("chroma")) is not None:
             effective = effective.model_copy(update={"chroma": chroma})
         if effective.objects is None and "objects_from_kb" in effective.model_fields_set:
             raise InvalidInput(
                 "The setting `objects_from_kb` says what is moved, and no `objects` where. Name "
                 "both, or neither."
             )
-        clock, ids = clock or SystemClock(), ids or UuidIds()
+        create = options.get("create", True)
+        clock, ids = options.get("clock") or SystemClock(), options.get("ids") or UuidIds()
         location = Location.find(where, create=create)
         if effective.private_files:
             location.restrict()
@@ -138,7 +104,7 @@ class Tally:
             full_durability=effective.durability == "full",
             readers=effective.readers,
             writers=effective.writers,
-            schema=schema,
+            schema=options.get("schema", "tallystick"),
             blobs=None if effective.objects is None else open_blobs(effective.objects),
             blobs_from=effective.objects_from_kb * 1024,
             migrating=lambda database: migrate_database(
@@ -154,15 +120,7 @@ class Tally:
             ),
         )
         try:
-            services = Services(
-                store,
-                effective,
-                callers=Callers(record_owner(store, owner), actor_from, owner_fallback),
-                guards=Guards(tuple(rules), tool_classes or {}, secret_finders),
-                providers=Providers(embedder, reranker, extractor, decider, summarizer),
-                weights=weights,
-                background=background,
-            )
+            services = Services(store, effective, record_owner(store, owner), options)
         except BaseException:
             store.database.close()
             store.location.remove_temporary()
@@ -345,9 +303,7 @@ class Tally:
         a budget holds work back. Raises StorageError where large bodies are to be moved and the
         object storage is away.
         """
-        drained = self._services.background.run(progress)
-        objects.move(self._services.store.database, everything=True)
-        return drained
+        return self._services.background.run(progress)
 
     def worker(self, kinds: Annotated[Sequence[str], tuple_of(str)] | None = None) -> Worker:
         """Return a worker, a thread that carries out follow-up work: `start` it, or use it as a
@@ -428,8 +384,9 @@ class Tally:
         return f"Tally({self.location!r})"
 
 
+@checked_arguments
 @dataclass(frozen=True)
-class BoundTally(DailyVerbs):
+class BoundTally(MemoryView):
     """A tally as one actor sees it, working in one scope: what adapters and applications use.
 
     The verbs of every day are its own. `spaces` opens scopes to others, `operator` has what only
@@ -439,6 +396,19 @@ class BoundTally(DailyVerbs):
 
     tally: Tally
     """The tally behind the view."""
+
+    on = daily_verbs.on
+    forget = daily_verbs.forget
+    explore = daily_verbs.explore
+    working = daily_verbs.working
+    compile = daily_verbs.compile
+    run = daily_verbs.run
+    join_run = daily_verbs.join_run
+    keep_turn = keep_turn
+    call_model = model_calls.call_model
+    stream_model = model_calls.stream_model
+    check_tool_call = daily_verbs.check_tool_call
+    check_model_call = daily_verbs.check_model_call
 
     if not TYPE_CHECKING:  # a type checker names the missing attribute itself
 

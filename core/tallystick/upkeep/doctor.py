@@ -33,7 +33,6 @@ from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import (
     job_list,
     journal,
-    objects,
     parts,
     proposals,
     scopes,
@@ -43,9 +42,6 @@ from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.reach import withdraw_proposals
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
-
-_SHOWN = 20
-"""Lost objects that are named one by one."""
 
 
 def diagnose(
@@ -86,21 +82,19 @@ def diagnose(
         findings += _run_check(each.name, each.check)
     findings += _run_check("files", lambda: _files(context))
     findings += _run_check("retention", lambda: _retention(context, actor, windows))
-    findings += _run_check("objects", lambda: _objects(context))
     if not repair:
         return tuple(findings)
     repairs: dict[str, Callable[[], Finding]] = {
         "erasure": lambda: _finish_erasure(context, background),
         "texts": lambda: _removed_texts(context, background, actor),
         "jobs": lambda: _requeue_jobs(context, background, actor, reason),
-        "objects": lambda: _swept(context),
         **{each.name: partial(each.repair, actor) for each in background.derived},
     }
+    mends = {each.name: each.mends for each in background.derived}
     repaired: list[Finding] = []
     for finding in findings:
         repair_one = repairs.get(finding.check)
-        status_to_repair = "notice" if finding.check == "objects" else "problem"
-        if repair_one is None or finding.status != status_to_repair:
+        if repair_one is None or finding.status != mends.get(finding.check, "problem"):
             repaired.append(finding)
         else:
             repaired += _run_check(finding.check, repair_one)
@@ -169,41 +163,6 @@ def _files(context: MemoryContext) -> list[Finding]:
     more = f" and {len(wider) - 1} more" if len(wider) > 1 else ""
     text = f"others may read {wider[0]}{more}: open the tally as their owner, or chmod -R go= it"
     return [_finding("files", "notice", text)]
-
-
-def _objects(context: MemoryContext) -> list[Finding]:
-    """Read every object outside of the database."""
-    health = objects.check(context.store.database)
-    if health is None:
-        return []
-    lost = [(name, "is missing") for name in health.missing]
-    lost += [(name, "was altered") for name in health.altered]
-    findings = [
-        _finding(
-            "objects",
-            "problem",
-            f"the object {name} {what}: bring it back from a copy of the object storage",
-        )
-        for name, what in lost[:_SHOWN]
-    ]
-    if len(lost) > _SHOWN:
-        text = f"{len(lost) - _SHOWN} more objects are missing or were altered"
-        findings.append(_finding("objects", "problem", text))
-    if health.orphans or health.waiting:
-        text = (
-            f"{health.orphans} objects that nothing names and {health.waiting} of what was erased "
-            "are there: run `tally doctor --repair`"
-        )
-        findings.append(_finding("objects", "notice", text))
-    whole = health.named - len(lost)
-    return findings or [_finding("objects", "ok", f"{whole} match their digests")]
-
-
-def _swept(context: MemoryContext) -> Finding:
-    moved = objects.move(context.store.database, everything=True)
-    swept = objects.sweep(context.store.database)
-    text = f"{swept} objects that nothing names were removed, and {moved} large bodies moved there"
-    return _finding("objects", "repaired", text)
 
 
 def _finish_erasure(context: MemoryContext, background: Background) -> Finding:

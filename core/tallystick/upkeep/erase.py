@@ -16,10 +16,10 @@ from typing import Literal
 from tallystick.access import Confirmation
 from tallystick.access.approvals import erase_arguments
 from tallystick.errors import Denied, InvalidInput, NotFound, StorageError
-from tallystick.jobs.reconcile import begin_anew
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.reconcile import begin_anew
 from tallystick.records import (
     AccessDecision,
     Actor,

@@ -435,19 +435,9 @@ def _finish(
 
 
 def _counts(result: Purge) -> dict[str, int]:
-    return {
-        "expired": result.expired,
-        "tombstones": result.tombstones,
-        "derived": result.derived,
-        "proposals": result.proposals,
-        "journal": result.journal,
-        "runs": len(result.runs),
-        "reads": result.reads,
-        "approvals": result.approvals,
-        "jobs": result.jobs,
-        "answers": result.answers,
-        "working": result.working,
-    }
+    names = ("expired", "tombstones", "derived", "proposals", "journal", "reads", "approvals")
+    counts = {name: getattr(result, name) for name in (*names, "jobs", "answers", "working")}
+    return {**counts, "runs": len(result.runs)}
 
 
 def _note_purge(

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
-from tallystick.jobs import Reconciled
+from tallystick.memory.reconcile import Reconciled
 from tallystick_cli.views import common
 from tallystick_cli.views.common import facts, local_time, panel, report, table
 

@@ -16,7 +16,8 @@ from tallystick import errors
 from tallystick.errors import ApprovalRequired, Denied, InvalidInput, TallystickError, Unreachable
 from tallystick.explanations import explain_validation
 from tallystick.operations import OPERATIONS, Operation
-from tallystick.records import AccessDecision
+from tallystick.records import AccessDecision, bind_arguments
+from tallystick.tally.spellings import respell_remotely
 from tallystick_server.endpoints import path_names
 from tallystick_server.routes import OF_THE_URL, PREFIX, ROUTES, Route
 
@@ -81,11 +82,12 @@ def call_of(
     """Return the request for a call of a verb with Python's arguments.
 
     A change gets a key of its own if the caller gives none, so that it may be sent again. Raises
-    InvalidInput, as the verb would.
+    InvalidInput, UnknownArgument and TypeError, as the verb would.
     """
     operation, route = route_of(verb)
-    bound = signature.bind(None, *args, **kwargs)
-    arguments = {name: value for name, value in bound.arguments.items() if name != "self"}
+    name = verb.rpartition(".")[2]
+    bound = bind_arguments(signature, name, (None, *args), kwargs, respell_remotely)
+    arguments = dict(list(bound.arguments.items())[1:])  # without the instance
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             others = arguments.pop(parameter.name, {})

@@ -22,8 +22,8 @@ from tallystick.errors import (
     NotFound,
     SettingsError,
 )
-from tallystick.jobs.outbound import Outbound, OutboundSubject, note_answer
 from tallystick.ports import StructuredAnswer
+from tallystick.recorder.outbound import Outbound, OutboundSubject, note_answer
 from tallystick.records import (
     DecisionCandidate,
     ExtractedEntity,

@@ -116,10 +116,8 @@ def test_an_operation_takes_what_its_verb_takes(name: str) -> None:
     hints = get_type_hints(verb, include_extras=True)
     parameters = {
         parameter.name: parameter
-        for parameter in inspect.signature(verb).parameters.values()
-        if parameter.name != "self"
-        and parameter.name not in OF_A_PROGRAM
-        and parameter.kind is not parameter.VAR_KEYWORD
+        for parameter in list(inspect.signature(verb).parameters.values())[1:]
+        if parameter.name not in OF_A_PROGRAM and parameter.kind is not parameter.VAR_KEYWORD
     }
     fields = dict(operation.arguments.model_fields)
     if operation.spread is not None:

@@ -22,6 +22,7 @@ from tallystick.tally import (
     BoundTally,
     Corrections,
     Jobs,
+    OpenOptions,
     Operator,
     Reviews,
 )
@@ -319,3 +320,12 @@ def test_a_sequence_of_ones_own_kind_is_a_sequence(bound: BoundTally) -> None:
 
     assert bound.remember("The tern dives.", tags=Sources("birds")).status == "created"
     assert bound.still_stand(bound.recall("what does the tern do?"))
+
+
+def test_the_options_of_opening_are_spelled_out_and_checked(tmp_path: Path) -> None:
+    parameters = inspect.signature(Tally.open).parameters
+    assert {"where", "owner", *get_type_hints(OpenOptions)} == set(parameters)
+    with pytest.raises(InvalidInput, match="`create`"):
+        opened(tmp_path / "t", create="never")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'creat'"):
+        opened(tmp_path / "t", creat=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,7 +45,7 @@ def test_a_bound_tally_has_24_daily_verbs_and_its_parts() -> None:
 
     assert len(verbs) == 24
     assert public.keys() - verbs == PARTS | {"items"}
-    assert len(BoundTally.__mro__) == 4, "itself, verbs of every day, the view of memory, object"
+    assert len(BoundTally.__mro__) == 3, "itself, the view of memory, object"
 
 
 def test_a_user_is_bound_by_name(tally: Tally) -> None:
@@ -78,12 +79,17 @@ def test_a_verb_of_another_memory_is_answered_with_ours(
     assert str(refused.value).endswith(f"Write {spelling}.")
     with pytest.raises(UnknownName, match=r"Write (Learning\()?tally\.user"):
         getattr(tally, name)
+    awaited = spelling.replace("bound.", "bound.aio.").replace("(bound)", "(bound).aio")
+    with pytest.raises(UnknownName) as refused_too:
+        getattr(bound.aio, name)
+    assert str(refused_too.value).endswith(f"Write await {awaited}.")
     assert not hasattr(bound, name)
+    assert not hasattr(bound.aio, name)
     assert isinstance(refused.value, InvalidInput)
 
 
 def test_a_name_that_nobody_has_is_named(tally: Tally) -> None:
-    owners: tuple[Any, ...] = (tally, tally.user("ada"))
+    owners: tuple[Any, ...] = (tally, tally.user("ada"), tally.user("ada").aio)
     for owner in owners:
         with pytest.raises(AttributeError, match="has no attribute 'heron'"):
             _ = owner.heron
@@ -96,6 +102,7 @@ def test_a_name_that_nobody_has_is_named(tally: Tally) -> None:
         (lambda tally: tally.user("ada").recall("x", top_k=5), "limit=5"),
         (lambda tally: tally.user("ada").recall("x", user_id="ada"), "tally.user('ada')"),
         (lambda tally: tally.user("ada").remember("x", metadata={"a": 1}), "attributes={'a': 1}"),
+        (lambda tally: asyncio.run(tally.user("ada").aio.recall("x", k=5)), "limit=5"),
         (lambda tally: tally.bind(user="ada"), "tally.user('ada')"),
         (
             lambda tally: Tally.open(":memory:", learning="review"),  # type: ignore[call-arg]

@@ -166,10 +166,19 @@ class PreparedInsert(Prepared):
 
 
 def insert_row(table: Table, *columns: str) -> str:
-    """Return the text that inserts one row with a value for each of `columns`, by name."""
+    """Return the text that inserts one row with a value for each of `columns`, by name; by default
+    for all columns.
+    """
+    columns = columns or tuple(column.name for column in table.columns)
     names = ", ".join(map(_quote, columns))
     values = ", ".join(f":{name}" for name in columns)
     return f"INSERT INTO {_quote(table.name)} ({names}) VALUES ({values})"
+
+
+def row_of(table: Table, record: object, **columns: object) -> dict[str, Any]:
+    """Return the row of a record: `columns`, and else its fields by the names of the columns."""
+    names = [column.name for column in table.columns]
+    return {each: columns[each] if each in columns else getattr(record, each) for each in names}
 
 
 def upsert(

@@ -168,6 +168,17 @@ def summaries_of(connection: Connection, docs: Iterable[int]) -> list[int]:
     return list(connection.execute(query).scalars())
 
 
+def unfounded_summaries(connection: Connection) -> list[int]:
+    """Return the summaries of communities of which a memory is not active any more."""
+    gone = select(_m.c.doc).where(_m.c.state != "active")
+    query = select(_e.c.from_doc).where(
+        _e.c.kind == "DERIVED_FROM",
+        _e.c.from_doc.in_(memories.written_summaries()),
+        _e.c.to_doc.in_(gone),
+    )
+    return list(connection.execute(query.distinct().order_by(_e.c.from_doc)).scalars())
+
+
 def read_summaries(connection: Connection, scope_ids: Iterable[int]) -> dict[int, frozenset[int]]:
     """Return the summaries of communities of some scopes, each with the memories that it was made
     from.

@@ -129,28 +129,9 @@ def count_entities(connection: Connection) -> int:
     return int(connection.execute(select(func.count(_n.c.doc.distinct()))).scalar_one())
 
 
-def add_name(
-    tx: Connection,
-    scope_id: int,
-    name: str,
-    doc: int,
-    *,
-    type: str,
-    fingerprint: str | None,
-    vector: bytes | None,
-) -> None:
+def add_name(tx: Connection, scope_id: int, name: EntityName) -> None:
     """Note the name of an entity that was just made."""
-    _ADD_NAME(
-        tx,
-        {
-            "scope_id": scope_id,
-            "name": name,
-            "doc": doc,
-            "type": type,
-            "fingerprint": fingerprint,
-            "vector": vector,
-        },
-    )
+    _ADD_NAME(tx, {**name._asdict(), "scope_id": scope_id})
 
 
 def made_here(connection: Connection, docs: Iterable[int]) -> set[int]:
@@ -214,16 +195,8 @@ def add_relation(
     )
     relation_id = tx.execute(same).scalar()
     if relation_id is None:
-        _ADD_RELATION(
-            tx,
-            {
-                "scope_id": scope_id,
-                "from_doc": from_doc,
-                "name": name,
-                "to_doc": to_doc,
-                "created_at": at,
-            },
-        )
+        ends = {"from_doc": from_doc, "name": name, "to_doc": to_doc}
+        _ADD_RELATION(tx, {**ends, "scope_id": scope_id, "created_at": at})
         relation_id = tx.execute(same).scalar_one()
     _ADD_EVIDENCE(tx, {"relation_id": relation_id, "doc": evidence, "confidence": confidence})
 

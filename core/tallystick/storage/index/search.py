@@ -146,16 +146,8 @@ def add_vectors(
     tx: Connection, rows: Iterable[tuple[int, int, int, bytes]], fingerprint: str
 ) -> None:
     """Store (doc, scope id, version, vectors of its slices) rows under one embedder."""
-    values = [
-        {
-            "doc": doc,
-            "fingerprint": fingerprint,
-            "scope_id": scope_id,
-            "version": version,
-            "vector": vector,
-        }
-        for doc, scope_id, version, vector in rows
-    ]
+    columns = ("doc", "scope_id", "version", "vector")
+    values = [{**dict(zip(columns, row, strict=True)), "fingerprint": fingerprint} for row in rows]
     if values:
         _ADD_VECTOR(tx, values[0] if len(values) == 1 else values)
 

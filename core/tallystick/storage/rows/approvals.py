@@ -16,7 +16,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import Approval, ApprovalState, Scope
 from tallystick.storage.engine import containment, tables, texts
-from tallystick.storage.engine.prepared import Prepared
+from tallystick.storage.engine.prepared import Prepared, row_of
 from tallystick.storage.rows import scopes
 from tallystick.storage.rows.scopes import ScopeRow
 
@@ -40,28 +40,16 @@ class StoredApproval:
 def add(tx: Connection, stored: StoredApproval) -> None:
     """Insert a new approval; the database refuses a second open one of the same action."""
     record = stored.record
-    tx.execute(
-        insert(_t),
-        {
-            "id": record.id,
-            "scope_id": stored.scope.id,
-            "state": record.state,
-            "action": record.action,
-            "subject": record.subject,
-            "arguments": json.dumps(record.arguments),
-            "digest": stored.digest,
-            "rule_id": record.rule_id,
-            "reason": record.reason,
-            "asked_by": json.dumps(record.asked_by),
-            "surface": record.surface,
-            "run_id": record.run_id,
-            "step_id": record.step_id,
-            "receipts": json.dumps(record.receipts),
-            "created_at": record.created_at,
-            "expires_at": record.expires_at,
-            "schema_version": record.schema_version,
-        },
+    row = row_of(
+        _t,
+        record,
+        scope_id=stored.scope.id,
+        digest=stored.digest,
+        arguments=json.dumps(record.arguments),
+        asked_by=json.dumps(record.asked_by),
+        receipts=json.dumps(record.receipts),
     )
+    tx.execute(insert(_t), row)
 
 
 def find(connection: Connection, approval_id: str) -> StoredApproval | None:

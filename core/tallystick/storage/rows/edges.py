@@ -14,6 +14,7 @@ from sqlalchemy import (
     and_,
     bindparam,
     delete,
+    exists,
     insert,
     literal_column,
     or_,
@@ -229,6 +230,20 @@ def follow_to_end(
             for doc, end in ends.items()
         }
     return {doc: end for doc, end in ends.items() if end != doc}
+
+
+def without_end(
+    connection: Connection, kind: EdgeKind, states: Iterable[str], end_states: Iterable[str]
+) -> list[int]:
+    """Return the memories in some states which valid edges of `kind` leave, of which none leads to
+    a memory in one of `end_states`.
+    """
+    leaves = and_(_e.c.kind == kind, _e.c.from_doc == _from.c.doc, _e.c.valid_until.is_(None))
+    ends = exists().where(leaves, _to.c.doc == _e.c.to_doc, _to.c.state.in_(list(end_states)))
+    query = select(_from.c.doc).where(
+        _from.c.state.in_(list(states)), exists().where(leaves), ~ends
+    )
+    return list(connection.execute(query.order_by(_from.c.doc)).scalars())
 
 
 def within(connection: Connection, scope_ids: Iterable[int]) -> list[EdgeRow]:

@@ -83,35 +83,18 @@ class LeasedJob:
     payload: JsonObject = field(default_factory=dict)
 
 
-_INSERT = Prepared(
-    upsert(
-        _j,
-        (
-            "id",
-            "scope_id",
-            "kind",
-            "subject_id",
-            "version",
-            "payload",
-            "actor",
-            "state",
-            "priority",
-            "attempts",
-            "max_attempts",
-            "waits",
-            "leases",
-            "turn",
-            "due_at",
-            "progress",
-            "cost",
-            "trail",
-            "created_at",
-            "updated_at",
-        ),
-        key=("kind", "subject_id", "version"),
-    )
-    + " RETURNING id"
-)
+_SAME = ("kind", "subject_id", "version")
+_GIVEN = ("id", "scope_id", *_SAME, "payload", "actor", "priority", "created_at", "updated_at")
+_NEW: dict[str, Any] = dict.fromkeys(("attempts", "waits", "leases", "turn", "due_at"), 0)
+_NEW |= {
+    "state": "pending",
+    "max_attempts": _MAX_ATTEMPTS,
+    "progress": 0,
+    "cost": "{}",
+    "trail": "",
+}
+"""What every job begins with."""
+_INSERT = Prepared(f"{upsert(_j, (*_GIVEN, *_NEW), key=_SAME)} RETURNING id")
 
 
 def enqueue(
@@ -139,6 +122,7 @@ def enqueue(
     existing = None if is_new else tx.execute(same).first()
     if existing is None:
         row = {
+            **_NEW,
             "id": job_id,
             "scope_id": scope_id,
             "kind": kind,
@@ -146,17 +130,7 @@ def enqueue(
             "version": version,
             "payload": json.dumps(payload or {}),
             "actor": actor.dumps(),
-            "state": "pending",
             "priority": priority,
-            "attempts": 0,
-            "max_attempts": _MAX_ATTEMPTS,
-            "waits": 0,
-            "leases": 0,
-            "turn": 0,
-            "due_at": 0,
-            "progress": 0,
-            "cost": "{}",
-            "trail": "",
             "created_at": at,
             "updated_at": at,
         }

@@ -61,18 +61,6 @@ _LAST = Prepared(
         _j.c.sequence == select(func.max(_j.c.sequence)).scalar_subquery()
     )
 )
-_COLUMNS = (
-    "audit_id",
-    "stream",
-    "position",
-    "event",
-    "subject_id",
-    "body",
-    "previous",
-    "digest",
-    "texts",
-    "salt",
-)
 _DOMAIN = "journal-texts"
 _ROW_DOMAIN = "row-texts"
 WITH_ROW_TEXTS = ("run.start", "receipt", "run.purge")
@@ -81,7 +69,7 @@ _SALT_BYTES = 16
 _SALT_BATCH_BYTES = 256 * _SALT_BYTES
 _CODES = frozenset(get_args(ReasonCode))
 """Reasons that are codes, which nobody wrote."""
-_INSERT = Prepared(insert_row(_j, *_COLUMNS))
+_INSERT = Prepared(insert_row(_j, *(each.name for each in _j.columns if not each.primary_key)))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _SCANNED = 5_000
 """The most entries of a stream that are looked at for some events: there is no index of them."""

@@ -74,30 +74,15 @@ _BY_DOCS_WITHIN = Prepared(
         _m.c.scope_id == func.any(bindparam("scope_ids")),
     ),
 )
-_INSERT_TEXT = insert_row(
-    _m,
-    "id",
-    "scope_id",
-    "kind",
-    "content_key",
-    "state",
-    "version",
-    "pinned",
-    "conversation",
-    "position",
-    "occurred_at",
-    "expires_at",
-    "valid_from",
-    "valid_until",
-    "extraction_status",
-    "source_run_id",
-    "source_step_ids",
-    "created_at",
-    "created_by",
-    "updated_at",
-    "updated_by",
-    "schema_version",
+_LATER = ("access_count", "last_accessed", "locked_until", "forgotten_at")
+"""Columns that a new memory has by default."""
+_COPIED = tuple(
+    column.name
+    for column in _m.columns
+    if column.name in Memory.model_fields and column.name not in _LATER
 )
+"""Columns with what a new memory has under their name."""
+_INSERT_TEXT = insert_row(_m, *_COPIED, "scope_id", "content_key")
 _INSERT = PreparedInsert(_INSERT_TEXT, key="doc")
 _NEXT_DOC = Prepared(
     "SELECT NULL", postgresql="SELECT nextval(pg_get_serial_sequence('memories', 'doc'))"
@@ -105,25 +90,7 @@ _NEXT_DOC = Prepared(
 NEXT_DOC: Read = (_NEXT_DOC, {})
 """Read ahead of a unit that inserts a memory: its number."""
 _INSERT_AS = Prepared(_INSERT_TEXT.replace('("id"', '("doc", "id"').replace("(:id", "(:doc, :id"))
-_INSERT_SOURCE = Prepared(
-    insert_row(
-        _s,
-        "id",
-        "scope_id",
-        "source_type",
-        "uri",
-        "title",
-        "source_version",
-        "content_hash",
-        "reference",
-        "privacy_class",
-        "created_by",
-        "created_at",
-        "occurred_at",
-        "lifecycle_state",
-        "schema_version",
-    )
-)
+_INSERT_SOURCE = Prepared(insert_row(_s))
 _NEW_SOURCE = {
     name: Source.model_fields[name].default
     for name in ("privacy_class", "lifecycle_state", "schema_version")
@@ -213,29 +180,9 @@ def insert_memory(
     tx: Connection, memory: Memory, *, scope: ScopeRow, content_key: str
 ) -> InsertedMemory:
     """Write a new memory with its first version."""
-    row = {
-        "id": memory.id,
-        "scope_id": scope.id,
-        "kind": memory.kind,
-        "content_key": content_key,
-        "state": memory.state,
-        "version": memory.version,
-        "pinned": memory.pinned,
-        "conversation": memory.conversation,
-        "position": memory.position,
-        "occurred_at": memory.occurred_at,
-        "expires_at": memory.expires_at,
-        "valid_from": memory.valid_from,
-        "valid_until": memory.valid_until,
-        "extraction_status": memory.extraction_status,
-        "source_run_id": memory.source_run_id,
-        "source_step_ids": json.dumps(memory.source_step_ids) if memory.source_step_ids else "[]",
-        "created_at": memory.created_at,
-        "created_by": memory.created_by,
-        "updated_at": memory.updated_at,
-        "updated_by": memory.updated_by,
-        "schema_version": memory.schema_version,
-    }
+    row = {name: getattr(memory, name) for name in _COPIED}
+    steps = json.dumps(memory.source_step_ids) if memory.source_step_ids else "[]"
+    row |= {"scope_id": scope.id, "content_key": content_key, "source_step_ids": steps}
     if was_read_ahead(tx, *NEXT_DOC):
         # Its number came with the lock, so that the rows need not wait for it.
         ((doc,),) = _NEXT_DOC(tx, {})
@@ -245,27 +192,14 @@ def insert_memory(
     return InsertedMemory(doc, add_version(tx, doc, memory, at=memory.created_at))
 
 
+_REWRITTEN: tuple[str, ...] = ("version", "kind", "state", "pinned", "expires_at", "valid_from")
+_REWRITTEN += ("valid_until", "locked_until", "updated_at", "updated_by")
+"""Columns with what the next version of a memory has under their name."""
 _UPDATE = Prepared(
     update(_m)
     .where(_m.c.doc == bindparam("d"), _m.c.version == bindparam("expected"))
     .values(
-        {
-            name: bindparam(f"new_{name}")
-            for name in (
-                "version",
-                "kind",
-                "content_key",
-                "state",
-                "pinned",
-                "expires_at",
-                "valid_from",
-                "valid_until",
-                "locked_until",
-                "forgotten_at",
-                "updated_at",
-                "updated_by",
-            )
-        }
+        {name: bindparam(f"new_{name}") for name in (*_REWRITTEN, "content_key", "forgotten_at")}
     )
 )
 
@@ -274,25 +208,10 @@ def update_row(
     tx: Connection, doc: int, memory: Memory, *, content_key: str, forgotten_at: int | None
 ) -> None:
     """Update the row of a memory to `memory`, which is the version after the stored one."""
-    _UPDATE(
-        tx,
-        {
-            "d": doc,
-            "expected": memory.version - 1,
-            "new_version": memory.version,
-            "new_kind": memory.kind,
-            "new_content_key": content_key,
-            "new_state": memory.state,
-            "new_pinned": memory.pinned,
-            "new_expires_at": memory.expires_at,
-            "new_valid_from": memory.valid_from,
-            "new_valid_until": memory.valid_until,
-            "new_locked_until": memory.locked_until,
-            "new_forgotten_at": forgotten_at,
-            "new_updated_at": memory.updated_at,
-            "new_updated_by": memory.updated_by,
-        },
-    )
+    new = {name: getattr(memory, name) for name in _REWRITTEN}
+    new |= {"content_key": content_key, "forgotten_at": forgotten_at}
+    values = {f"new_{name}": value for name, value in new.items()}
+    _UPDATE(tx, {**values, "d": doc, "expected": memory.version - 1})
 
 
 def set_extraction_status(tx: Connection, doc: int, status: ExtractionStatus) -> None:

@@ -38,7 +38,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, delete, func, select, tuple_, update
 
 from tallystick.errors import CorruptTally, StorageError
-from tallystick.logs import get_logger
 from tallystick.ports import BlobStore
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.blob_stores import ATTACHED, Attached
@@ -406,20 +405,3 @@ def check(database: Database) -> Health | None:
             altered.append(reference.name)
     orphans = len(_orphans(database, blobs, _DAY))
     return Health(len(named), tuple(missing), tuple(altered), orphans, waiting)
-
-
-def move_if_possible(database: Database) -> None:
-    """Same as `move`, in the background: where the object storage is away, it is tried again."""
-    try:
-        move(database)
-        remove_doomed(database)
-    except StorageError as error:
-        get_logger("storage").warning("objects.waiting", error=type(error).__name__)
-
-
-def sweep_if_possible(database: Database) -> None:
-    """Same as `sweep`, in the background: where the object storage is away, it is tried again."""
-    try:
-        sweep(database)
-    except StorageError as error:
-        get_logger("storage").warning("objects.waiting", error=type(error).__name__)

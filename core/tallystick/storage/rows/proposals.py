@@ -15,6 +15,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import JsonObject, Proposal, ProposalContent, ProposalState, Scope
 from tallystick.storage.engine import containment, tables, texts
+from tallystick.storage.engine.prepared import row_of
 from tallystick.storage.rows import scopes
 from tallystick.storage.rows.scopes import ScopeRow
 
@@ -31,38 +32,19 @@ class StoredProposal(NamedTuple):
 
 def add(tx: Connection, proposal: Proposal, *, scope: ScopeRow) -> None:
     """Insert a new proposal."""
-    tx.execute(
-        insert(_t),
-        {
-            "id": proposal.id,
-            "scope_id": scope.id,
-            "origin": proposal.origin,
-            "action": proposal.action,
-            "kind": proposal.kind,
-            "state": proposal.state,
-            "reason": proposal.reason,
-            "payload": None if proposal.content is None else proposal.content.dumps(),
-            "confidence": proposal.confidence,
-            "sources": json.dumps(proposal.sources),
-            "derived_from": json.dumps(proposal.derived_from),
-            "target_id": proposal.target,
-            "target_version": proposal.target_version,
-            "made_id": proposal.made,
-            "suggested_scope": proposal.suggested_scope,
-            "provider": proposal.provider,
-            "model": proposal.model,
-            "prompt_version": proposal.prompt_version,
-            "job_id": proposal.job_id,
-            "run_id": proposal.run_id,
-            "step_id": proposal.step_id,
-            "created_at": proposal.created_at,
-            "created_by": json.dumps(proposal.created_by),
-            "decided_at": proposal.decided_at,
-            "decided_by": _json(proposal.decided_by),
-            "decided_reason": proposal.decided_reason,
-            "schema_version": proposal.schema_version,
-        },
+    row = row_of(
+        _t,
+        proposal,
+        scope_id=scope.id,
+        payload=None if proposal.content is None else proposal.content.dumps(),
+        sources=json.dumps(proposal.sources),
+        derived_from=json.dumps(proposal.derived_from),
+        target_id=proposal.target,
+        made_id=proposal.made,
+        created_by=json.dumps(proposal.created_by),
+        decided_by=_json(proposal.decided_by),
     )
+    tx.execute(insert(_t), row)
 
 
 def find(connection: Connection, proposal_id: str) -> StoredProposal | None:

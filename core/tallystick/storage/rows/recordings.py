@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import orjson
 from sqlalchemy import Connection, bindparam, exists, func, select, tuple_, update
 
-from tallystick.records import EntryKind, RunRecord, Scope, StepKind, StepRecord, StepStatus
+from tallystick.records import EntryKind, RunRecord, Scope, StepRecord
 from tallystick.storage.engine import tables, texts
 from tallystick.storage.engine.database_errors import readable
 from tallystick.storage.engine.dialects import text_position
-from tallystick.storage.engine.prepared import Prepared, insert_row
+from tallystick.storage.engine.prepared import Prepared, insert_row, row_of
 from tallystick.storage.rows.payloads import Layout
 
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
@@ -27,54 +27,9 @@ READS = "tallystick_reads"
 EntryRow = Any
 """A row of `step_entries`."""
 
-_RUN_COLUMNS = (
-    "id",
-    "scope_id",
-    "agent_name",
-    "domain",
-    "user_goal",
-    "retention",
-    "metadata",
-    "started_at",
-    "ended_at",
-    "status",
-    "schema_version",
-    "process",
-    "gaps",
-)
-_STEP_COLUMNS = (
-    "id",
-    "run_id",
-    "step_index",
-    "step_kind",
-    "name",
-    "parent_step_id",
-    "metadata",
-    "started_at",
-    "ended_at",
-    "status",
-    "schema_version",
-)
-_ENTRY_COLUMNS = (
-    "step_id",
-    "position",
-    "id",
-    "scope_id",
-    "kind",
-    "at",
-    "payload_state",
-    "part_key",
-    "salt",
-    "commitment",
-    "redactions",
-    "summary",
-    "base_id",
-    "head",
-    "tail",
-)
-_INSERT_RUN = Prepared(insert_row(_r, *_RUN_COLUMNS))
-_INSERT_STEP = Prepared(insert_row(_s, *_STEP_COLUMNS))
-_INSERT_ENTRY = Prepared(insert_row(_e, *_ENTRY_COLUMNS))
+_INSERT_RUN = Prepared(insert_row(_r))
+_INSERT_STEP = Prepared(insert_row(_s))
+_INSERT_ENTRY = Prepared(insert_row(_e))
 _RUNS = select(_r, _sc.c.name.label("scope_name")).join(_sc, _sc.c.id == _r.c.scope_id)
 _RUN = _RUNS.where(_r.c.id == bindparam("id"))
 _STEP = select(_s).where(_s.c.id == bindparam("id"))
@@ -139,21 +94,7 @@ class StoredSummary(NamedTuple):
 def add_runs(tx: Connection, runs: Sequence[NewRun]) -> None:
     """Insert runs that start."""
     rows = [
-        {
-            "id": run.id,
-            "scope_id": scope_id,
-            "agent_name": run.agent_name,
-            "domain": run.domain,
-            "user_goal": run.user_goal,
-            "retention": run.retention,
-            "metadata": _text(run.metadata),
-            "started_at": run.started_at,
-            "ended_at": run.ended_at,
-            "status": run.status,
-            "schema_version": run.schema_version,
-            "process": process,
-            "gaps": run.gaps,
-        }
+        row_of(_r, run, scope_id=scope_id, process=process, metadata=_text(run.metadata))
         for run, scope_id, process in runs
     ]
     if rows:
@@ -170,34 +111,9 @@ def unfinished_runs(connection: Connection) -> list[UnfinishedRun]:
     return [UnfinishedRun(row.id, row.process) for row in connection.execute(query)]
 
 
-def step_row(
-    *,
-    id: str,
-    run_id: str,
-    step_index: int,
-    step_kind: StepKind,
-    name: str | None,
-    parent_step_id: str | None,
-    started_at: int,
-    ended_at: int | None,
-    status: StepStatus,
-    metadata: Mapping[str, Any],
-    schema_version: int,
-) -> dict[str, Any]:
+def step_row(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a step, from the fields of its record."""
-    return {
-        "id": id,
-        "run_id": run_id,
-        "step_index": step_index,
-        "step_kind": step_kind,
-        "name": name,
-        "parent_step_id": parent_step_id,
-        "metadata": _text(metadata),
-        "started_at": started_at,
-        "ended_at": ended_at,
-        "status": status,
-        "schema_version": schema_version,
-    }
+    return {**fields, "metadata": _text(fields["metadata"])}
 
 
 def entry_row(
@@ -541,33 +457,10 @@ def _step(row: Any) -> StepRecord:
 
 
 def _as_run(row: Any) -> RunRecord:
-    return RunRecord(
-        id=row.id,
-        scope=Scope.parse(row.scope_name),
-        agent_name=row.agent_name,
-        domain=row.domain,
-        user_goal=row.user_goal,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        status=row.status,
-        retention=row.retention,
-        metadata=json.loads(row.metadata),
-        gaps=row.gaps,
-        schema_version=row.schema_version,
-    )
+    fields = {name: getattr(row, name) for name in RunRecord.model_fields if name != "scope"}
+    fields["metadata"] = json.loads(row.metadata)
+    return RunRecord(**fields, scope=Scope.parse(row.scope_name))
 
 
 def _as_step(row: Any) -> StepRecord:
-    return StepRecord(
-        id=row.id,
-        run_id=row.run_id,
-        step_index=row.step_index,
-        step_kind=row.step_kind,
-        name=row.name,
-        parent_step_id=row.parent_step_id,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        status=row.status,
-        metadata=json.loads(row.metadata),
-        schema_version=row.schema_version,
-    )
+    return StepRecord(**{**row._mapping, "metadata": json.loads(row.metadata)})

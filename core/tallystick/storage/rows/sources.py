@@ -87,21 +87,11 @@ def find(connection: Connection, source_id: str) -> StoredSource | None:
     if row is None:
         return None
     scope, reference = Scope.parse(row.name), SourceRef.loads(row.reference)
+    copied = Source.model_fields.keys() - {"organization", "scope", "metadata"}
     record = Source(
-        id=row.id,
+        **{name: getattr(row, name) for name in copied},
         organization=scope.organization,
         scope=scope,
-        source_type=row.source_type,
-        uri=row.uri,
-        title=row.title,
-        source_version=row.source_version,
-        content_hash=row.content_hash,
         metadata=reference.metadata,
-        privacy_class=row.privacy_class,
-        created_by=row.created_by,
-        created_at=row.created_at,
-        occurred_at=row.occurred_at,
-        lifecycle_state=row.lifecycle_state,
-        schema_version=row.schema_version,
     )
     return StoredSource(row.scope_id, scope, reference, row.content_hash, record)

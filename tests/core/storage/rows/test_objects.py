@@ -7,7 +7,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.servers import s3_server
 
 from tallystick import Actor, Tally
 from tallystick.errors import CorruptTally, InvalidInput, SettingsError, StorageError
+from tallystick.jobs.background import _follow as follow
 from tallystick.ports import BlobStore
 from tallystick.settings import Settings
 from tallystick.storage.engine.blob_stores import open_blobs
@@ -276,7 +276,7 @@ def test_a_store_that_is_away_costs_a_writer_nothing(
         with monkeypatch.context() as patched:
             patched.setattr(type(blobs), "put", away)
             large = tally.bind(ADA).remember(LARGE, kind="fact")
-            objects.move_if_possible(database)
+            follow_objects(tally)
             assert tally.bind(ADA).source(large.source_id).text == LARGE
             with pytest.raises(StorageError, match="away"):
                 tally.drain()
@@ -466,8 +466,7 @@ def test_what_was_large_before_the_setting_or_the_process_is_moved_in_the_end(
         tally.bind(ADA).remember(LARGE, kind="fact")
     place = Place(where, lambda **given: Tally.open(tmp_path / "one", background=False, **given))
     with place.open() as tally:
-        database = services_of(tally).store.database
-        objects.move_if_possible(database)
+        follow_objects(tally)
         assert len(place.names()) == 1
         tally.bind(ADA).remember(LARGE + "another", kind="fact")
     with place.open() as tally:
@@ -476,16 +475,32 @@ def test_what_was_large_before_the_setting_or_the_process_is_moved_in_the_end(
         assert tally.bind(ADA).recall("heron of the north harbour").hits
 
 
-def test_what_nothing_names_is_swept_in_the_background(place: Place) -> None:
+def follow_objects(tally: Tally) -> None:
+    """Do what the background does once a minute."""
+    [derived] = [each for each in services_of(tally).background.derived if each.name == "objects"]
+    follow(derived)
+
+
+def test_what_nothing_names_is_swept_in_the_background(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with place.open() as tally:
         tally.bind(ADA).remember(LARGE, kind="fact")
         tally.drain()
         [name] = place.names()
-        database = services_of(tally).store.database
         orphan = f"{name.removeprefix('tallies/').rpartition('/')[0]}/{uuid.uuid4().hex}"
         place.blobs.put(orphan, b"left behind")
-        objects.sweep_if_possible(database)
+        with monkeypatch.context() as patched:
+            swept: list[Any] = []
+            patched.setattr(objects, "sweep", swept.append)
+            follow_objects(tally)
+            assert swept == [], "only an hour after the opening"
+    monkeypatch.setattr("tallystick.jobs.derived._FIRST_SWEEP", 0.0)
+    with place.open() as tally:
+        with monkeypatch.context() as patched:
+            patched.setattr(objects, "sweep", swept.append)
+            follow_objects(tally)
+            follow_objects(tally)
+            assert len(swept) == 1, "once a day"
+        assert objects.sweep(services_of(tally).store.database) == 0
         assert len(place.names()) == 2, "it may be about to be committed"
-        calls = [chore.call for chore in services_of(tally).background._chores]
-        functions = [call.func for call in calls if isinstance(call, partial)]
-        assert objects.sweep_if_possible in functions

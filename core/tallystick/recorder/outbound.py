@@ -6,6 +6,7 @@ longer than a provider declares, writes a log without content, and records each 
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,18 +15,24 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from tallystick.errors import (
     BudgetSpent,
     EgressDenied,
+    ExtractionError,
     ModelFailed,
     ModelUnavailable,
     TallystickError,
 )
-from tallystick.memory.context import is_local_only
+from tallystick.policy.permissions import is_local_only
 from tallystick.policy.redaction import Redactor, restored
-from tallystick.ports import StructuredAnswer, TokenCounter, forbid_inside_transaction
+from tallystick.ports import (
+    StructuredAnswer,
+    StructuredModel,
+    TokenCounter,
+    forbid_inside_transaction,
+)
 from tallystick.provider_errors import MODEL, sort_error
 from tallystick.recorder import RecorderContext, Recordings, Run
 from tallystick.recorder.sealing import seal
@@ -44,9 +51,12 @@ from tallystick.storage.rows.outbound_calls import Spent
 from tallystick.storage.rows.recordings import READS
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 RUN_NAME = "tallystick-extract"
 """The name of the runs in which calls are recorded."""
+_PROMPT_VERSION = "2"
+_TRIES = 2
 _DAY = 24 * 3600 * 1_000_000
 _WRITES = Writes.of("outbound")
 """Calls are counted one after the other, in all processes: a limit is read and used in one turn,
@@ -427,3 +437,65 @@ def _plain(value: Any) -> Any:
         return [_plain(each) for each in value]
     dump = getattr(value, "dump", None)
     return dump() if callable(dump) else str(value)
+
+
+# Asking a model for a record
+# ---------------------------
+# An adapter of a runtime adds one thing, a `StructuredModel`. The text is data: it comes behind the
+# instructions, escaped and labelled, and nothing in an answer is carried out here.
+
+
+def declare_prompt(model: StructuredModel) -> ProviderDeclaration:
+    """Return what a model says of itself, with the version of our prompts."""
+    return model.declaration.model_copy(update={"prompt_version": _PROMPT_VERSION})
+
+
+def frame_text(text: str) -> str:
+    """Return a text between tags that nothing inside of it can close."""
+    escaped = text.replace("<", "&lt;").replace(">", "&gt;")
+    return f"<text>\n{escaped}\n</text>"
+
+
+def unescape_text(text: str) -> str:
+    """Return words of an answer as the framed text has them."""
+    return text.replace("&lt;", "<").replace("&gt;", ">")
+
+
+def ask_model(
+    model: StructuredModel, instructions: str, text: str, schema: type[M]
+) -> tuple[M, list[str]]:
+    """Return the record that a model answers with, and warnings; it is asked once more where it
+    gives none. Raises ExtractionError.
+    """
+    if not model.declaration.structured_output:
+        # It may still write JSON, which is read; prose is a failure, never an empty result.
+        instructions += f"\nAnswer with JSON alone, by this schema: {_schema(schema)}"
+    warnings: list[str] = []
+    for number in range(_TRIES):
+        note_request(f"{instructions}\n{text}", again=number > 0)
+        answer = model.answer(instructions, text, schema)
+        note_answer(answer)
+        record = _read(answer.value, schema)
+        if record is not None:
+            return record, warnings
+        warnings.append(f"answer {number + 1} was no record of the kind that was asked for")
+    raise ExtractionError(
+        f"{model.declaration.name} answered {_TRIES} times with something else than the record "
+        f"that was asked for."
+    )
+
+
+def _schema(schema: type[BaseModel]) -> str:
+    return json.dumps(schema.model_json_schema(), separators=(",", ":"))
+
+
+def _read(value: Any, schema: type[M]) -> M | None:
+    if isinstance(value, schema):
+        return value
+    try:
+        if isinstance(value, str):
+            begin, end = value.find("{"), value.rfind("}")
+            return schema.model_validate_json(value[begin : end + 1]) if begin >= 0 else None
+        return schema.model_validate(value)
+    except ValidationError:
+        return None
