@@ -60,9 +60,13 @@ def outlines(lines: Sequence[str], query: frozenset[str]) -> Callable[[int], str
 
 
 def is_diff(content: str) -> bool:
-    """Return True if a text is a unified diff."""
-    return (
-        _HUNK.search(content) is not None and re.search(r"^[+-]", content, re.MULTILINE) is not None
+    """Return True if a text is a unified diff: it has a hunk, and most of its lines are of one."""
+    if _HUNK.search(content) is None:
+        return False
+    lines = [line for line in content.splitlines() if line.strip()]
+    changed = sum(line.startswith(("+", "-")) for line in lines)
+    return changed > 0 and 2 * sum(line.startswith((*_HEADER, *"+- ")) for line in lines) > len(
+        lines
     )
 
 

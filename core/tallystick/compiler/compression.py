@@ -29,8 +29,8 @@ def compress(state: State) -> State:
     else out.
     """
     if state.request.compile_config.compression:
-        state = _take_shortened(state)
-        state = with_short_turns(fill(replace(state, reserved={})))
+        state = _take_best(replace(_take_shortened(state), reserved={}))
+        state = with_short_turns(fill(state))
         # Forms are seldom as long as they may be.
         state = with_short_turns(fill(state))
     return _close(replace(state, reserved={}))
@@ -105,6 +105,35 @@ def _take_shortened(state: State) -> State:
         included[head] = Inclusion(short.reason, "compression")
         shortened[head] = short
     return replace(state, included=included, shortened=shortened)
+
+
+def _take_best(state: State) -> State:
+    """Return the state with the best of what was found in, at the cost of what is worth less: the
+    least gives way first, as far as the shortest form of the best has room.
+    """
+    found = [head for head in state.queues["retrieval"] if head not in state.groups]
+    best = max(found, key=lambda head: (state.scores[head]["total"], head), default=None)
+    if best is None or best in state.included or not may_shorten(state, best):
+        return state
+    if any(other not in state.included for other in state.needs.get(best, ())):
+        return state
+    needed = {other for head in state.included for other in state.needs.get(head, ())}
+    lesser = [head for head in found if head in state.included and head not in needed]
+    included, shortened = dict(state.included), dict(state.shortened)
+    least, query = state.request.compile_config.min_compressed_tokens, query_of(state)
+    for head in sorted(lesser, key=lambda head: (state.scores[head]["total"], head)):
+        del included[head]
+        shortened.pop(head, None)
+        freed = replace(state, included=included, shortened=shortened)
+        available = Ledger(freed).available("retrieval") - state.overhead(best)
+        short = _summary(state, best, available)
+        if short is None and available >= least:
+            short = _shorten_item(state, best, available, query)
+        if short is not None:
+            included[best] = Inclusion(short.reason, "compression")
+            shortened[best] = short
+            return freed
+    return state
 
 
 def _summary(state: State, head: str, available: int) -> Shortened | None:

@@ -4,7 +4,9 @@ sentences.
 Structure: JSON loses white space, then the tails of its lists and strings; logs lose lines like the
 one before; tracebacks and logs keep head and tail; diffs lose their context lines, code its bodies.
 Everything else keeps the sentences that share most with the request, of a message that shows code
-those around it first. The sentences kept stay in their order; what is left out leaves a mark.
+those around it first. Lines that were wrapped are joined first, so that a sentence is kept whole or
+left, and its heading stays with it. The sentences kept stay in their order; what is left out leaves
+a mark.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise, takewhile
 from typing import Any, Literal, NamedTuple
 
 from tallystick.compiler.code import diff_forms, is_code, is_diff, outlines
@@ -30,6 +33,16 @@ _NUMBERS = re.compile(r"\b(?:0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|\d+)\b|\d+")
 _LOG_LINE = re.compile(
     r"^\s*(?:\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|FATAL|CRITICAL)\b)"
 )
+_OWN_LINE = re.compile(r"\s*(?:#{1,6}\s|[-*+•]\s|\d+[.)]\s|[>|:@]|`{3}|~{3}|={3}|-{3})")
+"""A line that begins something: a heading, an item, a quote, a row, a field, a rule."""
+_CLOSED_LINE = re.compile(r"\s*(?:#{1,6}\s|\||>>>|={3}|-{3})")
+"""A line that goes on in no other."""
+_WRAPPED = range(40, 141)
+"""The widths, in characters, at which texts are wrapped by hand or by editors."""
+_UNDERLINE = re.compile(r"={3,}|-{3,}|~{3,}")
+_DOTTED = re.compile(r"(?:\w+\.)+\w+")
+"""An abbreviation, or a name, with a period in it."""
+_ENDS = ".!?。！？"
 _TRACEBACK = re.compile(
     r"^[ \t]*(?:Traceback \(most recent call last\):|Caused by: |at [\w$.<>]+\()", re.MULTILINE
 )
@@ -182,15 +195,115 @@ def _head_and_tail(lines: Sequence[str], target: int, count: Callable[[str], int
 def _by_sentences(
     content: str, target: int, query: frozenset[str], count: Callable[[str], int]
 ) -> str | None:
-    spans = sentence_spans(content)
-    if len(spans) < 2:
+    text = unwrap(content)
+    spans = whole_sentences(text)
+    above = _headings(text, spans)
+    headings = set(above.values())
+    ranked = [each for each in _sentences_by_worth(text, spans, query) if each not in headings]
+    if len(spans) < 2 or not ranked:
         return None
-    ranked = _sentences_by_worth(content, spans, query)
 
     def form(keep: int) -> str:
-        return _join_sentences(content, spans, sorted(ranked[:keep]))
+        kept = set(ranked[:keep])
+        kept.update(above[place] for place in ranked[:keep] if place in above)
+        return _join_sentences(text, spans, sorted(kept))
 
     return largest_that_fits(form, min(len(ranked), len(spans) - 1), 1, target, count)
+
+
+def unwrap(text: str) -> str:
+    """Return a text whose lines that were broken at a width are joined again.
+
+    A line was broken there if the first word of the next one had no room in the widest line of
+    their paragraph, or goes on in small letters, and both are indented alike. Code between fences,
+    items of lists, headings, rows of tables and quotes begin lines of their own.
+    """
+    lines = text.split("\n")
+    starts = list(accumulate((len(line) + 1 for line in lines[:-1]), initial=0))
+    code = set(_places_in(code_spans(text), [(at, at) for at in starts]))
+    joined: list[str] = []
+    width, indents = 0, set[int]()
+    for place, line in enumerate(lines):
+        if not line.strip() or place in code:
+            joined.append(line)
+            width = 0
+            continue
+        before, indent = lines[place - 1].rstrip(), len(line) - len(line.lstrip())
+        word = line.split(maxsplit=1)[0]
+        goes_on = len(before) + 1 + len(word) > width or (
+            (before[-1:].isalpha() or before[-1:] == ",")
+            and word.isalpha()
+            and word.islower()
+            and 2 * len(before) > width
+        )
+        if is_new := not width:
+            block = takewhile(str.strip, lines[place:])
+            width = max(len(each.rstrip()) for each in block)
+        # The second line of an item or of a paragraph may hang; those after it are as that one.
+        is_alike = len(indents) < 2 or indent in indents
+        if goes_on and is_alike and not is_new and width in _WRAPPED and not _OWN_LINE.match(line):
+            joined[-1] = f"{joined[-1].rstrip()} {line.strip()}"
+            indents = {indent, -1}
+        else:
+            joined.append(line)
+            indents = {indent}
+        if _CLOSED_LINE.match(line):
+            width = 0
+    return "\n".join(joined)
+
+
+def whole_sentences(text: str) -> list[tuple[int, int]]:
+    """Return the character ranges of sentences and lines, in their order.
+
+    The period of an abbreviation, of the number of an item, and of what goes on in small letters in
+    a text that has capitals, ends no sentence. The line below a heading belongs to it.
+    """
+    spans = sentence_spans(text)
+    following = [text[start] for (_, after), (start, _) in pairwise(spans) if text[after] != "\n"]
+    has_capitals = 2 * sum(map(str.isupper, following)) > sum(map(str.isalpha, following))
+    whole: list[tuple[int, int]] = []
+    for start, end in spans:
+        if whole:
+            first, last = whole[-1]
+            goes_on = text[last:start].strip(" \t") == "" and _goes_on(
+                text[first:last], text[start], has_capitals
+            )
+            if goes_on or _UNDERLINE.fullmatch(text[start:end].strip()):
+                whole[-1] = (first, end)
+                continue
+        whole.append((start, end))
+    return whole
+
+
+def _goes_on(sentence: str, following: str, has_capitals: bool) -> bool:
+    """Return True if what ends with a period is not the end of a sentence."""
+    if not sentence.endswith("."):
+        return False
+    word = sentence.split()[-1].lstrip("([\"'")[:-1]
+    is_number = word.isdecimal() and word == sentence.strip()[:-1]
+    return (
+        (has_capitals and following.islower())
+        or is_number
+        or (word.isalpha() and len(word) == 1)
+        or bool(_DOTTED.fullmatch(word))
+    )
+
+
+def _headings(text: str, spans: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Return the place of the heading above each place that has one: the nearest line that is
+    marked or underlined as one, else the first line, if that is no sentence.
+    """
+    above: dict[int, int] = {}
+    heading = None
+    for place, (start, end) in enumerate(spans):
+        line = text[start:end].strip()
+        is_alone = text[end : end + 1] == "\n" and not line.startswith(FENCES)
+        is_first = place == 0 and is_alone and line[-1] not in _ENDS
+        if is_first or line.startswith("#") or _UNDERLINE.fullmatch(line.rpartition("\n")[2]):
+            heading = place
+        elif heading is not None:
+            above[place] = heading
+    return above
 
 
 def largest_that_fits(
