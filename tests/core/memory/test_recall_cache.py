@@ -43,12 +43,12 @@ def resident():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
 
-warm = Corpus.empty().updated(list(page(0)), dimension=SIZE)
+warm = Corpus.empty().update(list(page(0)), dimension=SIZE)
 warm.text_scores({}, average=1.0), warm.nearness(np.ones(SIZE, np.float32))
 del warm
 gc.collect()
 before = resident()
-corpus = Corpus.empty().updated_by_pages(
+corpus = Corpus.empty().update_by_pages(
     (list(page(start)) for start in range(0, COUNT, 2_000)), dimension=SIZE
 )
 corpus.text_scores({words[0]: 1.0}, average=24.0)
