@@ -81,6 +81,14 @@ from tallystick.kit.rendering import (
     json_value,
     message_item,
 )
+from tallystick.kit.request_compiling import (
+    MEMORIES,
+    MEMORY_BUDGET,
+    ContextMode,
+    RequestCompiler,
+    RequestParts,
+    memory_text,
+)
 from tallystick.kit.sessions import is_first_to_record, note_seen_again, recorded_elsewhere
 from tallystick.kit.tool_calls import (
     ToolCall,
@@ -124,10 +132,15 @@ __all__ = [
     "Binder",
     "CallKind",
     "Capture",
+    "ContextMode",
     "JobRunning",
+    "MEMORIES",
+    "MEMORY_BUDGET",
     "OBSERVER",
     "OpenCall",
     "RemoteBinder",
+    "RequestCompiler",
+    "RequestParts",
     "RootRun",
     "TallyElsewhere",
     "binder_of",
@@ -166,6 +179,7 @@ __all__ = [
     "is_nested",
     "json_value",
     "judge_tool_call",
+    "memory_text",
     "message_item",
     "named_actor",
     "is_first_to_record",
