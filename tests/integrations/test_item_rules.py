@@ -16,6 +16,7 @@ from tests.integrations.runtimes.ruling import ANNA, BOT, PAY, Bank, checks_of, 
 from tallystick import Actor, Tally
 from tallystick.errors import ActionDenied, ApprovalRequired, TallystickError
 from tallystick_langchain import TallyCallbackHandler, compile_messages
+from tallystick_pydantic_ai import Tallystick
 
 OpenTally = Callable[..., Tally]
 KINDS = ("user_msg", "assistant_msg", "tool_result", "system", "tool_schema")
@@ -107,8 +108,9 @@ def test_the_refusal_is_recorded_and_the_doctor_lists_the_rule(open_sqlite: Open
                 each.status for each in root.operator.doctor() if "deny-context_item" in each.text
             ]
 
+        leaves = Tallystick(bound, context=False, tools=False)
         with pytest.raises(ActionDenied) as refused:
-            PydanticAI().run(Script("never"), ruled=bound, recorded=bound)
+            PydanticAI().run(Script("never"), more={"capabilities": [leaves]})
         assert (refused.value.action, refused.value.reason) == ("send_to_model", "not_enforced")
         assert checks_of(tally) == [("model_call", "denied", "deny-context_item")]
         assert findings() == ["problem"]

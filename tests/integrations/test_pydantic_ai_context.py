@@ -1,5 +1,5 @@
-"""TallyContext gives a run what is remembered, framed and once; whole conversations compile to
-messages that pair.
+"""TallyContext compiles the requests of a run, with what is remembered, framed and once; whole
+conversations compile to messages that pair.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tallystick.records import CompilationRequest
 from tallystick.records.framing import CLOSE, OPEN
 from tallystick.tokens import counter_for
 from tallystick_pydantic_ai import Tallystick
-from tallystick_pydantic_ai.render import items_of, render
+from tallystick_pydantic_ai.render import read_request, render
 
 OpenTally = Callable[..., Tally]
 ANNA, BEN = Actor(user="anna"), Actor(user="ben")
@@ -73,7 +73,7 @@ def test_a_run_is_given_what_is_remembered_of_its_prompt_once(open_sqlite: OpenT
 
         asyncio.run(talk())
         first, second = _texts(seen[0]), _texts(seen[1])
-        assert first[0] == "Is the key under the mat?"
+        assert first[-1] == "Is the key under the mat?"
         (context,) = [text for text in first if text.startswith(OPEN)]
         assert context.endswith(CLOSE)
         assert context.count(CLOSE) == 1
@@ -121,9 +121,9 @@ def test_what_was_forgotten_leaves_the_conversation(open_sqlite: OpenTally) -> N
         assert _texts(messages) == ["Where is the key?", "Where is the key, again?"]
 
 
-def test_blocks_that_stand_in_a_history_leave_it_and_are_not_sent(open_sqlite: OpenTally) -> None:
-    """A pack that an application put into a prompt is sent with it, and is gone in the next run;
-    what only looks like a frame is the user's own.
+def test_blocks_that_stand_in_a_history_are_not_sent(open_sqlite: OpenTally) -> None:
+    """A pack that an application put into a prompt is sent with it, and is not sent in the next
+    run; what only looks like a frame is the user's own. The history stays as it is.
     """
     seen: list[list[ModelMessage]] = []
 
@@ -138,7 +138,7 @@ def test_blocks_that_stand_in_a_history_leave_it_and_are_not_sent(open_sqlite: O
         pasted = "What does <tallystick-context>x</tallystick-context> mean?"
         agent = Agent(
             FunctionModel(answer),
-            capabilities=[Tallystick(tally, context=True, memories=0)],
+            capabilities=[Tallystick(tally, memories=0)],
             deps_type=Actor,
         )
 
@@ -151,7 +151,8 @@ def test_blocks_that_stand_in_a_history_leave_it_and_are_not_sent(open_sqlite: O
         messages = asyncio.run(talk()).all_messages()
         assert _texts(seen[0]) == [f"{pack}\nWhere is the key?"]
         assert _texts(seen[1]) == ["Where is the key?", pasted, "And the boat?"]
-        assert _texts(messages) == _texts(seen[1])
+        kept = [pack, f"{pack}\nWhere is the key?", pasted, "And the boat?"]
+        assert _texts(messages) == kept
 
 
 def test_nothing_is_added_where_nothing_is_remembered(open_sqlite: OpenTally) -> None:
@@ -200,17 +201,17 @@ def test_any_history_compiles_to_messages_that_pair(
     parts: list[tuple[str, int, str]], budget: int
 ) -> None:
     counter = counter_for(None, cache_dir=Path())
-    items = items_of(_history(parts), counter.count)
+    read = read_request(_history(parts), None, counter.count)
     request = CompilationRequest(
         request_id="r",
-        context_items=tuple(item for item, _ in items.values()),
+        context_items=tuple(read.items),
         token_budget=budget,
         as_of=1,
         target=FRAMED,
         relevance={"message-1-0": 1_000_000},
     )
     compiled = compile_context(request, counter=counter)
-    messages = render(compiled, {name: source for name, (_, source) in items.items()})
+    messages = render(compiled, read).messages
 
     waiting: list[str] = []
     for message in messages:

@@ -214,7 +214,10 @@ class PydanticAI(Runtime):
         return Outcome(text, results_of(result), values, [*questions.values()], history, result)
 
     def _agent(self, script: Script, tools: list[Any], options: Options) -> Agent[Any, Any]:
-        quiet: dict[str, Any] = {"tools": False, "context": options.remembering is not None}
+        quiet: dict[str, Any] = {
+            "tools": False,
+            "memories": 0 if options.remembering is None else 8,
+        }
         capabilities: list[Any] = []
         if options.remembering is not None:
             record = options.recorded is not None
