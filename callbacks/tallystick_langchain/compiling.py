@@ -24,6 +24,7 @@ from tallystick.kit import (
     RequestParts,
     check_names,
     describe_value,
+    note_unsent,
 )
 from tallystick.kit.configurable import call_of_config, namespace_for
 from tallystick.kit.frames import without_frames
@@ -33,9 +34,19 @@ from tallystick_langchain.render import (
     items_of,
     own_messages,
     render,
+    tool_name,
     tool_specs,
     with_memory,
 )
+
+
+class CompiledMessages(list[BaseMessage]):
+    """The messages to send, and the tools to offer with them."""
+
+    def __init__(self, messages: Iterable[BaseMessage], tools: Sequence[Any]) -> None:
+        super().__init__(messages)
+        self.tools = list(tools)
+        """The tools that may be offered: `model.bind_tools(sent.tools).invoke(sent)`."""
 
 
 def compile_messages(
@@ -61,9 +72,9 @@ def compile_messages(
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     rules: Sequence[PolicyRule] = (),
-) -> list[BaseMessage]:
+) -> CompiledMessages:
     """Return the messages to send for this state: `model.invoke(compile_messages(state, tally,
-    budget=8_000))`.
+    budget=8_000))`. Their `tools` are those of `tools` that the rules let the model have.
 
     The arguments up to `compile_config` are those of TallyMiddleware; `budget` is 32,000 unless it
     is given. `state` is the messages, or a state that has them under `messages_key`: a dict,
@@ -72,7 +83,8 @@ def compile_messages(
     the user, with the items of the graph's store beneath `namespace`, whose labels may be such as
     `"{user_id}"`. Relevance is measured against `query`, by default that message. `actor` says who
     acts, by default what `config` (else that of the node) names (docs/policy.md, "Who acts").
-    Inside a step of a run the compile is recorded with it. Raises InvalidInput,
+    Inside a step of a run the compile is recorded with it, else by a TallyCallbackHandler in the
+    step of the model that is called with these messages. Raises InvalidInput,
     BudgetInfeasible, InvalidContext or Denied.
     """
     binder = Binder(
@@ -122,9 +134,16 @@ def compile_messages(
         model=model,
     )
     compiled = compiler.compile(bound, parts)
-    if not compiler.is_whole:
-        return with_memory(messages, compiled)
-    return render(compiled, {item_id: message for item_id, (_, message) in spoken.items()}).all
+    offered = list(tools)
+    if compiler.is_whole:
+        rendered = render(compiled, {item_id: each for item_id, (_, each) in spoken.items()})
+        messages = rendered.all
+        denied = {spec.name for spec in parts.tools} - rendered.tools
+        offered = [tool for tool in tools if tool_name(tool) not in denied]
+    else:
+        messages = with_memory(messages, compiled)
+    note_unsent(bound, messages, compiled)
+    return CompiledMessages(messages, offered)
 
 
 def _messages_in(state: Any, key: str) -> list[BaseMessage]:

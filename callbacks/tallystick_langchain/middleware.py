@@ -72,6 +72,7 @@ from tallystick_langchain.render import (
     items_of,
     own_messages,
     render,
+    tool_name,
     tool_specs,
     with_memory,
 )
@@ -336,7 +337,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return self._check_request(bound, request.override(messages=messages))
         rendered = render(compiled, {item_id: message for item_id, (_, message) in items.items()})
         denied = {spec.name for spec in specs} - rendered.tools
-        tools = [tool for tool in request.tools if _tool_name(tool) not in denied]
+        tools = [tool for tool in request.tools if tool_name(tool) not in denied]
         messages = rendered.messages
         return self._check_request(
             bound,
@@ -380,7 +381,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             model=_model_name(request),
             request={
                 "messages": messages_to_dict([*system, *request.messages]),
-                "tools": [_tool_name(tool) for tool in request.tools],
+                "tools": [tool_name(tool) for tool in request.tools],
             },
         )
         if not check.redacts:
@@ -501,13 +502,6 @@ def _with_ids(system: Sequence[SystemMessage]) -> list[BaseMessage]:
     return [
         message if message.id else message.model_copy(update={"id": "system"}) for message in system
     ]
-
-
-def _tool_name(tool: Any) -> str | None:
-    if isinstance(tool, Mapping):
-        function = tool.get("function", tool)
-        return function.get("name") if isinstance(function, Mapping) else None
-    return getattr(tool, "name", None) or getattr(tool, "__name__", None)
 
 
 def _model_name(request: ModelRequest[Any]) -> str | None:

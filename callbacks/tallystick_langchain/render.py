@@ -204,6 +204,14 @@ def tool_specs(tools: Sequence[Any]) -> list[ToolSpec]:
     return specs
 
 
+def tool_name(tool: Any) -> str | None:
+    """Return the name of a tool in any form that a model may be given, or None."""
+    if isinstance(tool, Mapping):
+        function = tool.get("function", tool)
+        return function.get("name") if isinstance(function, Mapping) else None
+    return getattr(tool, "name", None) or getattr(tool, "__name__", None)
+
+
 def _is_provider_tool(tool: Any) -> bool:
     return (
         isinstance(tool, Mapping) and "function" not in tool and not {"name", "title"} & tool.keys()

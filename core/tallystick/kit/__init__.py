@@ -88,6 +88,8 @@ from tallystick.kit.request_compiling import (
     RequestCompiler,
     RequestParts,
     memory_text,
+    note_unsent,
+    record_sent,
 )
 from tallystick.kit.sessions import is_first_to_record, note_seen_again, recorded_elsewhere
 from tallystick.kit.tool_calls import (
@@ -184,6 +186,8 @@ __all__ = [
     "named_actor",
     "is_first_to_record",
     "note_seen_again",
+    "note_unsent",
+    "record_sent",
     "on_close",
     "recall_for_turn",
     "record_approval",

@@ -16,6 +16,7 @@ from tallystick.errors import InvalidInput
 from tallystick.kit.arguments import check_config, check_count, check_rules, check_word
 from tallystick.kit.conversations import AGENT_CONFIG
 from tallystick.kit.turn_recall import recall_for_turn
+from tallystick.recorder import Step
 from tallystick.records import (
     CompileConfig,
     CompiledContext,
@@ -24,6 +25,9 @@ from tallystick.records import (
     ToolSpec,
 )
 from tallystick.tally import BoundTally, Candidate
+from tallystick.tally.compiling import record_again
+from tallystick.tally.observed_calls import ObservedCall
+from tallystick.tally.services import services_of
 
 ContextMode: TypeAlias = Literal["request", "memory"]
 """The part of a request that is compiled: all of it, or what memory adds."""
@@ -177,6 +181,24 @@ class RequestCompiler:
         if request.tools and "turn_share" not in {*changes, *config.model_fields_set}:
             changes["turn_share"] = AGENT_CONFIG.turn_share
         return config.model_copy(update=changes)
+
+
+def note_unsent(bound: BoundTally, messages: Sequence[Any], compiled: CompiledContext) -> None:
+    """Note the messages that were made of a context outside of its step: the observer that sees
+    them sent records it with `record_sent`.
+    """
+    services_of(bound).compile_requests.note_unsent(messages, compiled)
+
+
+def record_sent(bound: BoundTally, messages: Sequence[Any], step: Step) -> None:
+    """Record in a model step the context that its messages were made of; nothing for others.
+    Raises Denied.
+    """
+    services = services_of(bound)
+    compiled = services.compile_requests.take_sent(messages)
+    if compiled is not None and not step.has("compiled"):
+        call = ObservedCall(services, bound.actor, bound.scope, step)
+        record_again(services, bound.actor, compiled, call, compares=True)
 
 
 def memory_text(compiled: CompiledContext) -> str:

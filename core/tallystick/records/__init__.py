@@ -53,6 +53,7 @@ from tallystick.records.canonical import (
     text_digest,
 )
 from tallystick.records.context import (
+    COVERAGE_TITLES,
     CompilationDecision,
     CompilationRequest,
     CompileConfig,
@@ -245,6 +246,7 @@ from tallystick.records.upkeep import (
 )
 
 __all__ = [
+    "COVERAGE_TITLES",
     "Backup",
     "Migration",
     "MigrationStep",

@@ -41,6 +41,12 @@ Sensitivity = Literal["public", "internal", "restricted", "secret"]
 Decision = Literal["include", "exclude", "compress", "redact"]
 Coverage = Literal["whole", "recalled"]
 """The part of a model request that a compile decided over: all of it, or what memory added."""
+COVERAGE_TITLES: Mapping[Coverage | None, str] = {
+    "whole": "What the model saw",
+    "recalled": "What memory added",
+    None: "What was compiled",
+}
+"""How a surface calls a context for people; one of an earlier release did not say what it is."""
 PrefixCause = Literal[
     "first",
     "appended",
@@ -395,6 +401,11 @@ class CompiledContext(Persisted):
             f"CompiledContext({len(self.selected_items)} of {len(self.decisions)} items, "
             f"{used} of {budget} tokens, id={self.id!r})"
         )
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+        return COVERAGE_TITLES[self.coverage]
 
     def decision(self, item_id: str) -> CompilationDecision:
         """Return the decision about one candidate. Raises KeyError."""
