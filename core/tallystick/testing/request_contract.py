@@ -177,7 +177,7 @@ def _model_steps(bound: BoundTally) -> list[StepRecord]:
 def _facts(bound: BoundTally, step: StepRecord) -> StepFacts:
     request, compiled = bound.recordings.compiled(step.id)
     assert request.coverage == compiled.coverage
-    chosen = [
+    chosen: list[tuple[str, str, str, str]] = [
         (*_shown(item), decision.decision, decision.reason_code)
         for item in compiled.selected_items
         for decision in (compiled.decision(item.id),)
