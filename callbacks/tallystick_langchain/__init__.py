@@ -8,7 +8,7 @@ from tallystick.errors import require
 
 require("langchain_core", extra="langchain")
 
-from tallystick_langchain.compiling import compile_messages  # noqa: E402
+from tallystick_langchain.compiling import CompiledMessages, compile_messages  # noqa: E402
 from tallystick_langchain.handler import TallyCallbackHandler  # noqa: E402
 from tallystick_langchain.learning import LearningModel  # noqa: E402
 from tallystick_langchain.replay import chat_model_call, render_chat  # noqa: E402
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tallystick_langchain.rules import ToolRules
 
 __all__ = [
+    "CompiledMessages",
     "LearningModel",
     "TallyCallbackHandler",
     "TallyMiddleware",

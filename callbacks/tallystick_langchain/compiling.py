@@ -13,35 +13,57 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import ensure_config
 
-from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.kit import (
+    MEMORIES,
+    MEMORY_BUDGET,
     ActorSource,
     Binder,
-    check_config,
-    check_count,
+    ContextMode,
+    RequestCompiler,
+    RequestParts,
     check_names,
-    check_rules,
     describe_value,
-    recall_for_turn,
+    note_unsent,
 )
 from tallystick.kit.configurable import call_of_config, namespace_for
 from tallystick.kit.frames import without_frames
 from tallystick.records import CompileConfig, PolicyRule, Scope
 from tallystick.tally import BoundTally, Candidate, Tally
-from tallystick_langchain.render import items_of, own_messages, render, tool_specs
+from tallystick_langchain.render import (
+    items_of,
+    own_messages,
+    render,
+    tool_name,
+    tool_specs,
+    with_memory,
+)
+
+
+class CompiledMessages(list[BaseMessage]):
+    """The messages to send, and the tools to offer with them."""
+
+    def __init__(self, messages: Iterable[BaseMessage], tools: Sequence[Any]) -> None:
+        super().__init__(messages)
+        self.tools = list(tools)
+        """The tools that may be offered: `model.bind_tools(sent.tools).invoke(sent)`."""
 
 
 def compile_messages(
     state: Any,
     tally: Tally | BoundTally,
     *,
-    budget: int,
+    context: ContextMode = "request",
+    budget: int | None = None,
     reserve: int = 0,
+    memory_budget: int = MEMORY_BUDGET,
+    memories: int = MEMORIES,
+    history_share: int | None = None,
+    turn_share: int | None = None,
+    compile_config: CompileConfig | None = None,
     system: str | SystemMessage | None = None,
     tools: Sequence[Any] = (),
     items: Iterable[Candidate] = (),
-    memories: int = 8,
     namespace: Sequence[str] | None = None,
     query: str | None = None,
     config: RunnableConfig | None = None,
@@ -50,18 +72,19 @@ def compile_messages(
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     rules: Sequence[PolicyRule] = (),
-    compile_config: CompileConfig | None = None,
-) -> list[BaseMessage]:
+) -> CompiledMessages:
     """Return the messages to send for this state: `model.invoke(compile_messages(state, tally,
-    budget=8_000))`.
+    budget=8_000))`. Their `tools` are those of `tools` that the rules let the model have.
 
-    `state` is the messages, or a state that has them under `messages_key`: a dict, TypedDict,
-    dataclass or pydantic model. It is not changed. `items` are candidates of your own beside the
-    messages: files, documents, a diff. `memories` are recalled for the latest message of the user,
-    with the items of the graph's store beneath `namespace`, whose labels may be such as
+    The arguments up to `compile_config` are those of TallyMiddleware; `budget` is 32,000 unless it
+    is given. `state` is the messages, or a state that has them under `messages_key`: a dict,
+    TypedDict, dataclass or pydantic model. It is not changed. `items` are candidates of your own
+    beside the messages: files, documents, a diff. `memories` are recalled for the latest message of
+    the user, with the items of the graph's store beneath `namespace`, whose labels may be such as
     `"{user_id}"`. Relevance is measured against `query`, by default that message. `actor` says who
     acts, by default what `config` (else that of the node) names (docs/policy.md, "Who acts").
-    Inside a step of a run the compile is recorded with it. Raises InvalidInput,
+    Inside a step of a run the compile is recorded with it, else by a TallyCallbackHandler in the
+    step of the model that is called with these messages. Raises InvalidInput,
     BudgetInfeasible, InvalidContext or Denied.
     """
     binder = Binder(
@@ -72,12 +95,23 @@ def compile_messages(
         scope=scope,
         usage="compile_messages(state, {}, budget=8_000)",
     )
-    check_count("budget", budget, least=1)
-    check_count("reserve", reserve)
-    check_count("memories", memories)
+    compiler = RequestCompiler(
+        context=context,
+        budget=budget,
+        reserve=reserve,
+        memory_budget=memory_budget,
+        memories=memories,
+        history_share=history_share,
+        turn_share=turn_share,
+        compile_config=compile_config,
+        rules=rules,
+    )
     check_names("namespace", namespace)
-    check_rules(rules)
-    check_config("compile_config", compile_config)
+    items = tuple(items)
+    if items and not compiler.is_whole:
+        raise InvalidInput(
+            "`items` are candidates of a whole request. Leave them out, or write context='request'."
+        )
     messages = _messages_in(state, messages_key)
     if system is not None:
         first = system if isinstance(system, SystemMessage) else SystemMessage(system)
@@ -90,28 +124,26 @@ def compile_messages(
     # The id of a message says which turn it is; one without an id is recalled anew at each call.
     turn = None if latest is None else latest.id
     spoken = items_of(messages, bound.tally.counter(model).count)
-    compiled = bound.compile(
-        [
-            *(item for item, _ in spoken.values()),
-            *items,
-            *recall_for_turn(
-                bound,
-                request,
-                limit=memories,
-                turn=turn,
-                namespace=namespace_for(namespace, call, bound.actor),
-            ),
-        ],
-        budget=budget,
-        reserve=reserve,
-        model=model,
-        query=query,
+    parts = RequestParts(
+        items=[*(item for item, _ in spoken.values()), *items],
         tools=tool_specs(tools),
-        rules=rules,
-        config=compile_config,
-        target=FRAMED,
+        text=request,
+        turn=turn,
+        namespace=namespace_for(namespace, call, bound.actor),
+        query=query,
+        model=model,
     )
-    return render(compiled, {item_id: message for item_id, (_, message) in spoken.items()}).all
+    compiled = compiler.compile(bound, parts)
+    offered = list(tools)
+    if compiler.is_whole:
+        rendered = render(compiled, {item_id: each for item_id, (_, each) in spoken.items()})
+        messages = rendered.all
+        denied = {spec.name for spec in parts.tools} - rendered.tools
+        offered = [tool for tool in tools if tool_name(tool) not in denied]
+    else:
+        messages = with_memory(messages, compiled)
+    note_unsent(bound, messages, compiled)
+    return CompiledMessages(messages, offered)
 
 
 def _messages_in(state: Any, key: str) -> list[BaseMessage]:

@@ -41,6 +41,7 @@ from tallystick.kit import (
     goal_of_thread,
     has_rules,
     is_nested,
+    record_sent,
     record_tool_call,
     record_tool_result,
     refuse_unenforced,
@@ -48,6 +49,7 @@ from tallystick.kit import (
     rules_requests,
 )
 from tallystick.kit.configurable import call_of_config
+from tallystick.kit.frames import without_frames
 from tallystick.recorder import Run, current_run, current_step, status_for
 from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
@@ -70,7 +72,7 @@ from tallystick_langchain.messages import (
     result_of,
     text_of,
 )
-from tallystick_langchain.render import items_of, tool_specs
+from tallystick_langchain.render import CONTEXT_ID, items_of, tool_specs
 
 P = ParamSpec("P")
 
@@ -383,6 +385,10 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 lambda: request(parameters),
                 summary={"model": model, **asked, **summary},
             )
+            callback = self._callbacks.get(run_id.int)
+            bound = None if callback is None or callback.tree is None else callback.tree.bound
+            if bound is not None:
+                record_sent(bound, inputs, call.step)
 
     @_awaitable
     @_guard_hook
@@ -529,7 +535,11 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 bound,
                 provider=(metadata or {}).get("ls_provider"),
                 model=model_of(parameters),
-                items=[item for item, _ in items_of(messages, len).values()],
+                items=[
+                    item
+                    for item, message in items_of(messages, len).values()
+                    if not _is_added(bound, message)
+                ],
                 tools=tool_specs(parameters.get("tools") or ()),
             )
 
@@ -801,6 +811,11 @@ def handler_run() -> Run | None:
         if isinstance(handler, TallyCallbackHandler) and parent is not None:
             return handler.run_of(parent)
     return None
+
+
+def _is_added(bound: BoundTally, message: BaseMessage) -> bool:
+    """Return True for the message with what memory adds, which went through a compile."""
+    return message.id == CONTEXT_ID and not without_frames(bound, str(message.text)).strip()
 
 
 def _name_of(serialized: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> str | None:

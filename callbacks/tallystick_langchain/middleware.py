@@ -35,26 +35,25 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command
 
 from tallystick.aio import in_thread
-from tallystick.compiler import FRAMED
-from tallystick.errors import InvalidInput, NotFound
+from tallystick.errors import NotFound
 from tallystick.kit import (
-    AGENT_CONFIG,
+    MEMORIES,
+    MEMORY_BUDGET,
     ActorSource,
     Binder,
     Capture,
+    ContextMode,
+    RequestCompiler,
+    RequestParts,
     Speakers,
     ToolCall,
     answer_summary,
-    check_config,
-    check_count,
     check_flag,
     check_names,
-    check_rules,
     checked_speakers,
     enforcing,
     has_rules,
     is_nested,
-    recall_for_turn,
     record_tool_call,
     record_tool_result,
     recordable_metadata,
@@ -63,16 +62,21 @@ from tallystick.kit import (
 from tallystick.kit.configurable import call_of_config, namespace_for
 from tallystick.kit.frames import without_frames
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
-from tallystick.records import CallContext, CompileConfig, Hit, PolicyRule, Scope
+from tallystick.records import CallContext, CompileConfig, ContextItem, PolicyRule, Scope, ToolSpec
 from tallystick.tally import AllowedModelCall, BoundTally, Tally
 from tallystick_langchain.approvals import approved_async, check_with_approval
 from tallystick_langchain.graph import agent_name_of, is_bubble_up, place_of, stop_step
 from tallystick_langchain.handler import handler_run
 from tallystick_langchain.messages import answer_of_message, facts_of_message, goal_of, request_of
-from tallystick_langchain.render import items_of, own_messages, render, tool_specs
+from tallystick_langchain.render import (
+    items_of,
+    own_messages,
+    render,
+    tool_name,
+    tool_specs,
+    with_memory,
+)
 from tallystick_langchain.rules import RuledToolCall
-
-_DEFAULT_BUDGET = 16_000
 
 
 class TallyState(AgentState[Any]):
@@ -95,25 +99,30 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self,
         tally: Tally | BoundTally,
         *,
+        context: ContextMode = "request",
         budget: int | None = None,
         reserve: int = 0,
-        memories: int = 8,
+        memory_budget: int = MEMORY_BUDGET,
+        memories: int = MEMORIES,
+        history_share: int | None = None,
+        turn_share: int | None = None,
+        compile_config: CompileConfig | None = None,
         namespace: Sequence[str] | None = None,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         agent_name: str | None = None,
         rules: Sequence[PolicyRule] = (),
-        config: CompileConfig | None = None,
         record: bool = True,
         strict: bool = False,
         capture: Speakers = "off",
     ) -> None:
         """`budget` is the size of a request in tokens, `reserve` of which stay free for the answer;
-        by default the most that the model's profile allows, else 16,000. `memories` are recalled
-        for each request of the user; 0 for none. Items of the graph's store are among them beneath
-        `namespace` alone, whose labels may be such as `"{user_id}"`. `actor` says who acts, by
-        default what the call names (docs/policy.md, "Who acts"). A failure to record is counted in
-        `failures`, logged and reported by `verify`; with `strict` it is raised. A failure to
+        by default the most that the model's profile allows, else 32,000. `memories` are recalled
+        for each request of the user, in at most `memory_budget` tokens; 0 for none. With
+        `context="memory"` they alone are compiled. Items of the graph's store are among them
+        beneath `namespace` alone, whose labels may be such as `"{user_id}"`. `actor` says who acts,
+        by default what the call names (docs/policy.md, "Who acts"). A failure to record is counted
+        in `failures`, logged and reported by `verify`; with `strict` it is raised. A failure to
         compile always is: nothing is sent then. `capture` remembers the words of the `user`, or
         those of `both`, when an agent ends.
         """
@@ -121,21 +130,22 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._binder = Binder(
             tally, runtime="langchain", piece="TallyMiddleware", actor=actor, scope=scope
         )
-        check_count("reserve", reserve)
-        check_count("memories", memories)
-        if budget is not None:
-            check_count("budget", budget, least=1)
-            if budget <= reserve:
-                raise InvalidInput("`budget` must be more than `reserve`.")
+        self._compiler = RequestCompiler(
+            context=context,
+            budget=budget,
+            reserve=reserve,
+            memory_budget=memory_budget,
+            memories=memories,
+            history_share=history_share,
+            turn_share=turn_share,
+            compile_config=compile_config,
+            rules=rules,
+        )
         check_names("namespace", namespace)
-        check_rules(rules)
-        check_config("config", config)
         check_flag("record", record)
-        self._budget, self._reserve, self._memories = budget, reserve, memories
-        self._namespace = namespace
+        self._budget, self._namespace = budget, namespace
         self._agent_name, self._record = agent_name, record
         self._speakers = checked_speakers(capture)
-        self._rules, self._config = tuple(rules), config
         self._capture = Capture(self._binder.tally, "langchain", strict=strict)
         self._guard = threading.Lock()
         self._runs: dict[str, Run] = {}
@@ -317,26 +327,47 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Return the request to send. Raises ApprovalRequired, ActionDenied, CompileError."""
         own: Any = own_messages(request.messages, partial(without_frames, bound))
         request = request.override(messages=own)
-        model, specs = _model_name(request), tool_specs(request.tools)
         system = [] if request.system_message is None else [request.system_message]
-        items = items_of([*_with_ids(system), *request.messages], bound.tally.counter(model).count)
-        compiled = bound.compile(
-            [*(item for item, _ in items.values()), *self._recall(bound, request)],
-            budget=self._budget or _max_input_tokens(request.model) or _DEFAULT_BUDGET,
-            reserve=self._reserve,
-            model=model,
-            tools=specs,
-            rules=self._rules,
-            config=self._config or (AGENT_CONFIG if request.tools else None),
-            target=FRAMED,
-        )
+        specs, count = tool_specs(request.tools), bound.tally.counter(_model_name(request)).count
+        items = items_of([*_with_ids(system), *request.messages], count)
+        plain = [item for item, _ in items.values()]
+        compiled = self._compiler.compile(bound, self._parts(bound, request, plain, specs))
+        if not self._compiler.is_whole:
+            messages: Any = with_memory(request.messages, compiled)
+            return self._check_request(bound, request.override(messages=messages))
         rendered = render(compiled, {item_id: message for item_id, (_, message) in items.items()})
         denied = {spec.name for spec in specs} - rendered.tools
-        tools = [tool for tool in request.tools if _tool_name(tool) not in denied]
-        messages: Any = rendered.messages
+        tools = [tool for tool in request.tools if tool_name(tool) not in denied]
+        messages = rendered.messages
         return self._check_request(
             bound,
             request.override(system_message=rendered.system, messages=messages, tools=tools),
+        )
+
+    def _parts(
+        self,
+        bound: BoundTally,
+        request: ModelRequest[Any],
+        items: Sequence[ContextItem],
+        tools: Sequence[ToolSpec],
+    ) -> RequestParts:
+        users = (message for message in reversed(request.messages) if message.type == "human")
+        latest = next(users, None)
+        execution = getattr(request.runtime, "execution_info", None)
+        # An agent gives each message an id, so that the same words asked again are another turn.
+        turn = None
+        if latest is not None and latest.id is not None:
+            turn = f"{getattr(execution, 'thread_id', None)} {latest.id}"
+        return RequestParts(
+            items=items,
+            tools=tools,
+            text="" if latest is None else str(latest.text),
+            turn=turn,
+            namespace=namespace_for(
+                self._namespace, self._call_context(request.runtime), bound.actor
+            ),
+            model=_model_name(request),
+            window=_max_input_tokens(request.model),
         )
 
     def _check_request(self, bound: BoundTally, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -350,7 +381,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             model=_model_name(request),
             request={
                 "messages": messages_to_dict([*system, *request.messages]),
-                "tools": [_tool_name(tool) for tool in request.tools],
+                "tools": [tool_name(tool) for tool in request.tools],
             },
         )
         if not check.redacts:
@@ -359,18 +390,6 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return request.override(
             system_message=_clean_message(check, system[0]) if system else None, messages=cleaned
         )
-
-    def _recall(self, bound: BoundTally, request: ModelRequest[Any]) -> list[Hit]:
-        users = (message for message in reversed(request.messages) if message.type == "human")
-        latest = next(users, None)
-        execution = getattr(request.runtime, "execution_info", None)
-        text = "" if latest is None else str(latest.text)
-        # An agent gives each message an id, so that the same words asked again are another turn.
-        turn = None
-        if latest is not None and latest.id is not None:
-            turn = f"{getattr(execution, 'thread_id', None)} {latest.id}"
-        namespace = namespace_for(self._namespace, self._call_context(request.runtime), bound.actor)
-        return recall_for_turn(bound, text, limit=self._memories, turn=turn, namespace=namespace)
 
     # Tools
 
@@ -483,13 +502,6 @@ def _with_ids(system: Sequence[SystemMessage]) -> list[BaseMessage]:
     return [
         message if message.id else message.model_copy(update={"id": "system"}) for message in system
     ]
-
-
-def _tool_name(tool: Any) -> str | None:
-    if isinstance(tool, Mapping):
-        function = tool.get("function", tool)
-        return function.get("name") if isinstance(function, Mapping) else None
-    return getattr(tool, "name", None) or getattr(tool, "__name__", None)
 
 
 def _model_name(request: ModelRequest[Any]) -> str | None:

@@ -12,7 +12,14 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from tallystick.compiler import outline
-from tallystick.kit import ToolCall, arguments_of, changed_items, json_value, message_item
+from tallystick.kit import (
+    ToolCall,
+    arguments_of,
+    changed_items,
+    json_value,
+    memory_text,
+    message_item,
+)
 from tallystick.records import CompiledContext, ContextItem, ItemKind, ToolSpec
 
 CONTEXT_ID = "tallystick-context"
@@ -127,6 +134,7 @@ def _item(
         count,
         calls=_calls(message, answered) if isinstance(message, AIMessage) else (),
         result_of=message.tool_call_id if isinstance(message, ToolMessage) else None,
+        thoughts=_thoughts(message.content),
         media=_count_media(message.content),
     )
 
@@ -142,6 +150,17 @@ def _calls(message: AIMessage, answered: Collection[str]) -> list[ToolCall]:
         for call in message.invalid_tool_calls
         if call["id"] in answered and call["id"] not in valid
     ]
+
+
+def _thoughts(content: Any) -> str:
+    """Return what the model thought, which goes back to it as it was."""
+    blocks = content if isinstance(content, list) else []
+    fields = [each for each in blocks if isinstance(each, Mapping)]
+    return "".join(
+        str(block.get(block["type"]) or "")
+        for block in fields
+        if block.get("type") in ("thinking", "reasoning")
+    )
 
 
 def _count_media(content: Any) -> int:
@@ -185,6 +204,14 @@ def tool_specs(tools: Sequence[Any]) -> list[ToolSpec]:
     return specs
 
 
+def tool_name(tool: Any) -> str | None:
+    """Return the name of a tool in any form that a model may be given, or None."""
+    if isinstance(tool, Mapping):
+        function = tool.get("function", tool)
+        return function.get("name") if isinstance(function, Mapping) else None
+    return getattr(tool, "name", None) or getattr(tool, "__name__", None)
+
+
 def _is_provider_tool(tool: Any) -> bool:
     return (
         isinstance(tool, Mapping) and "function" not in tool and not {"name", "title"} & tool.keys()
@@ -208,6 +235,16 @@ def render(compiled: CompiledContext, originals: Mapping[str, BaseMessage]) -> R
         ],
         tools=frozenset(item.source_ref.title or item.id for item in sections.tools),
     )
+
+
+def with_memory(messages: Sequence[BaseMessage], compiled: CompiledContext) -> list[BaseMessage]:
+    """Return messages with what memory adds as one message before the latest request."""
+    text = memory_text(compiled)
+    if not text:
+        return list(messages)
+    places = [place for place, message in enumerate(messages) if message.type == "human"]
+    at = places[-1] if places else len(messages)
+    return [*messages[:at], HumanMessage(text, id=CONTEXT_ID), *messages[at:]]
 
 
 def _system(

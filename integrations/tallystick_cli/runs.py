@@ -107,7 +107,13 @@ def why(call: Call) -> Answer:
         *([] if changed is None else [views.step_diff_view(changed)]),
         *(f"wrote {each.event} {each.memory_id} by {each.by.get('user')}" for each in written),
     ]
-    value = {"knew": list(knew), "unseen": list(unseen), "changed": changed, "written": written}
+    value = {
+        "coverage": None if compiled is None else compiled.compiled.coverage,
+        "knew": list(knew),
+        "unseen": list(unseen),
+        "changed": changed,
+        "written": written,
+    }
     return Answer(value, parts)
 
 

@@ -25,7 +25,7 @@ from tallystick.kit.transcripts import (
     tool_result,
 )
 from tallystick.recorder.bundle import BundledRun, BundledStep, bundle_in, bundle_link, read_bundle
-from tallystick.records import CompiledContext, Json, StepEntry
+from tallystick.records import COVERAGE_TITLES, CompiledContext, Json, StepEntry
 from tallystick.records.html import Html, cut, html_table, tag
 from tallystick_html.representations import duration, moment
 from tallystick_html.words import DECISIONS, REASONS
@@ -216,9 +216,10 @@ def _entry(entry: StepEntry) -> Iterator[Html]:
 
 
 def _context(entry: StepEntry) -> Html:
-    """Return what the model saw: every candidate, in or out, and why."""
+    """Return what was compiled: every candidate, in or out, and why."""
     decisions: list[tuple[object, ...]]
-    caption = "What the model saw, and why"
+    coverage: Any = entry.summary.get("coverage")
+    caption = f"{COVERAGE_TITLES.get(coverage, COVERAGE_TITLES[None])}, and why"
     try:
         compiled = CompiledContext.load(entry.payload)
         used, budget = (compiled.token_allocation.get(name, 0) for name in ("used", "budget"))

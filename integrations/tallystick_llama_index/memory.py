@@ -152,7 +152,11 @@ class TallyMemory(BaseMemory):
             outside_of=self.session_id,
         )
         compile_ = partial(
-            bound.compile, query=query or None, config=self.compile_config, target=FRAMED
+            bound.compile,
+            query=query or None,
+            config=self.compile_config,
+            target=FRAMED,
+            coverage="recalled",
         )
         limit = max(1, self.token_limit - initial_token_count)
         count = bound.tally.counter(None).count
@@ -349,6 +353,7 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
             query=query,
             config=self.compile_config,
             target=FRAMED,
+            coverage="recalled",
         )
         texts = {item.id: item.content for item in compiled.selected_items}
         selected = [node for node in nodes if node.node.node_id in texts]

@@ -276,7 +276,9 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
             return f"{len(result.memories)} memories", show_record(result)
         if mode == "why":
             unseen = OPERATIONS["unseen"].call(bound, checked)
-            return "What the agent saw, and what it did not.", {
+            compiled = bound.recordings.compiled(str(checked["step_id"])).compiled
+            return f"{compiled.title}, and what was left out.", {
+                "coverage": compiled.coverage,
                 "seen": show_record(result),
                 "unseen": show_record(unseen),
             }

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial
-from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 from pydantic_ai import RunContext
@@ -31,7 +30,6 @@ from pydantic_ai.messages import (
     ModelResponseStreamEvent,
     PartDeltaEvent,
     PartStartEvent,
-    TextContent,
     ToolCallPart,
     UserPromptPart,
 )
@@ -44,28 +42,30 @@ from pydantic_ai.tools import DeferredToolRequests, ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import AbstractToolset
 
 from tallystick.aio import in_thread
-from tallystick.compiler import FRAMED, outline
 from tallystick.errors import InvalidInput
 from tallystick.kit import (
+    MEMORIES,
+    MEMORY_BUDGET,
     ActorSource,
     AnswerFacts,
     Binder,
     Capture,
+    ContextMode,
     OpenCall,
+    RequestCompiler,
+    RequestParts,
     RootRun,
     Speakers,
     StreamTimes,
     ToolCall,
     attribute_requests,
     begin_call,
-    check_count,
     check_flag,
     checked_speakers,
     default_agent_name,
     has_rules,
     is_enforced,
     is_nested,
-    recall_for_turn,
     record_approval,
     record_tool_call,
     record_tool_error,
@@ -78,7 +78,7 @@ from tallystick.kit.binder import id_text
 from tallystick.kit.frames import without_frames
 from tallystick.operations import NOTICE
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
-from tallystick.records import Hit, Scope, StepKind, StepStatus
+from tallystick.records import CompileConfig, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_pydantic_ai.actors import call_of_run
@@ -93,18 +93,18 @@ from tallystick_pydantic_ai.messages import (
     with_part_behind,
 )
 from tallystick_pydantic_ai.policy import (
+    EVERY_ATTEMPT,
     CheckedToolDefinition,
     OncePerAgent,
     TallyPolicy,
     model_facts,
     refuse_deferred,
+    window_of,
 )
-from tallystick_pydantic_ai.render import parts_of
+from tallystick_pydantic_ai.render import added_part, read_request, render
 from tallystick_pydantic_ai.toolset import memory_toolset
 
 _LATE = "A recorder that is loaded late records nothing"
-_BUDGET, _MEMORIES = 2_000, 8
-"""Tokens of recalled text, and memories to choose from, unless others are given."""
 
 
 @dataclass(repr=False)
@@ -400,7 +400,7 @@ class TallyRecorder(OncePerAgent):
                     provider=provider,
                     model=name,
                     call_id=str(ctx.run_id),
-                    **parts_of(messages, parameters)._asdict(),
+                    **read_request(messages, parameters).for_rules(partial(without_frames, bound)),
                 )
             )
 
@@ -467,21 +467,30 @@ class TallyMemory(OncePerAgent):
 
 @dataclass(repr=False)
 class TallyContext(OncePerAgent):
-    """Gives each run the memories recalled for its prompt, framed as data, after the prompt.
+    """Compiles each request to a budget: instructions, history, tools, and what is remembered.
 
-    They are in the requests of the run alone, in the same place and the same words, so that each
-    request begins as the one before; the history never has them, and loses those that an earlier
-    release left there. List it after compaction.
+    The history of the run stays as it is: what was recalled stands in its requests alone, framed as
+    data, without the frames of earlier turns. Innermost but for the policy, so that it compiles
+    what all other capabilities left.
     """
 
     tally: Tally | BoundTally
     _: KW_ONLY
     actor: ActorSource | None = None
     scope: str | Scope | None = None
-    budget: int = _BUDGET
+    context: ContextMode = "request"
+    """The part of a request that is compiled: all of it, or what memory adds."""
+    budget: int | None = None
+    """Tokens of a request; by default the window of the model, else 32,000."""
+    memory_budget: int = MEMORY_BUDGET
     """Most tokens of recalled text."""
-    memories: int = _MEMORIES
+    memories: int = MEMORIES
     """Number of memories that are recalled to choose from."""
+    history_share: int | None = None
+    turn_share: int | None = None
+    compile_config: CompileConfig | None = None
+    task_type: str | None = None
+    """Kind of task, as rules over items know it."""
     id: str | None = "tallystick_context"
 
     def __post_init__(self) -> None:
@@ -492,60 +501,89 @@ class TallyContext(OncePerAgent):
             actor=self.actor,
             scope=self.scope,
         )
-        check_count("budget", self.budget, least=1)
-        check_count("memories", self.memories)
-        self._hits: list[Hit] | None = None
-        self._part: UserPromptPart | None = None
-        self._anchor: UserPromptPart | None = None
+        refuse_deferred(self, "A context that is loaded late compiles nothing")
+        self._compiler = RequestCompiler(
+            context=self.context,
+            budget=self.budget,
+            memory_budget=self.memory_budget,
+            memories=self.memories,
+            history_share=self.history_share,
+            turn_share=self.turn_share,
+            compile_config=self.compile_config,
+        )
+        self._added: UserPromptPart | None = None
 
     async def for_run(self, ctx: RunContext[Any]) -> TallyContext:
-        """Return a copy for one run, whose context is still to be made."""
+        """Return a copy for one run, to which memory has added nothing yet."""
         return replace(self)
+
+    def get_ordering(self) -> CapabilityOrdering:
+        """Return the innermost place but that of the policy, which checks what is sent."""
+        return CapabilityOrdering(position="innermost", wraps=[TallyPolicy])
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Put the recalled memories into the request, behind the prompt of the run, and take those
-        of earlier runs out of request and history.
-        """
+        """Compile a request, where there is one attempt at each."""
+        return request_context if EVERY_ATTEMPT else await self._compiled(ctx, request_context)
+
+    async def prepare_model_request(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Compile a request at each attempt, for the model that it goes to."""
+        return await self._compiled(ctx, request_context)
+
+    async def _compiled(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        # The recorder is outermost, so that the step of this request is open, and the compile is
+        # part of it.
+        return await in_thread(self._compile, ctx, request_context)
+
+    def _compile(
+        self, ctx: RunContext[Any], request_context: ModelRequestContext
+    ) -> ModelRequestContext:
+        """Return the request to send. Raises ApprovalRequired, ActionDenied, CompileError."""
         bound = self._binder.bound(call_of_run(self._binder, ctx))
         own_text = partial(without_frames, bound)
-        if self._anchor is None:
-            self._anchor = await in_thread(
-                prompt_part, request_context.messages, ctx.run_id, own_text
-            )
-        earlier = partial(own_messages, own_text=own_text, run_id=ctx.run_id, prompt=self._anchor)
-        history: list[ModelMessage] = ctx.messages
-        own_history = await in_thread(earlier, history)
-        if any(own is not message for own, message in zip_longest(own_history, history)):
-            history[:] = own_history
-        messages = await in_thread(earlier, request_context.messages)
+        prompt = prompt_part(request_context.messages, ctx.run_id, own_text)
+        messages = own_messages(
+            request_context.messages, own_text=own_text, run_id=ctx.run_id, prompt=prompt
+        )
+        provider, model = model_facts(request_context.model)
+        request = read_request(
+            messages,
+            request_context.model_request_parameters,
+            bound.tally.counter(model).count,
+            prompt=prompt,
+        )
         # A run that goes on without a prompt answers the latest one of the conversation.
-        latest = None if self._anchor is None else self._anchor.content
-        prompt = prompt_text(ctx.prompt or latest) or ""
-        if prompt.strip():
-            # The recorder is outermost, so that the step of this request is open, and the compile
-            # is part of it.
-            await in_thread(self._recall, bound, prompt, str(ctx.run_id))
-        if self._part is not None:
-            messages = with_part_behind(messages, self._anchor, self._part)
-        # A list of its own goes to the model alone; what is appended to the one that came in would
-        # go to the history too.
-        request_context.messages = messages
-        return request_context
-
-    def _recall(self, bound: BoundTally, prompt: str, run_id: str) -> None:
-        """Make the part with the recalled memories: at the first request of a run, and anew when
-        one of them was changed, forgotten or withdrawn since.
-        """
-        hits = recall_for_turn(bound, prompt, limit=self.memories, turn=run_id)
-        if hits == self._hits:
-            return
-        self._hits, self._part = hits, None
-        compiled = bound.compile(hits, budget=self.budget, query=prompt, target=FRAMED)
-        if text := outline(compiled).context:
-            content = TextContent(text, metadata={"tallystick": compiled.id})
-            self._part = UserPromptPart([content])
+        latest = None if prompt is None else prompt.content
+        parts = RequestParts(
+            items=request.items,
+            tools=request.tools,
+            text=prompt_text(ctx.prompt or latest) or "",
+            turn=str(ctx.run_id),
+            model=model,
+            provider=provider,
+            window=window_of(request_context.model),
+            reserve=(request_context.model_settings or {}).get("max_tokens") or 0,
+            untouched=request.untouched,
+            task_type=self.task_type,
+        )
+        compiled = self._compiler.compile(bound, parts)
+        added = self._added = added_part(compiled, self._added)
+        if not self._compiler.is_whole:
+            if added is not None:
+                messages = with_part_behind(messages, prompt, added)
+            # A list of its own goes to the model alone.
+            return replace(request_context, messages=messages)
+        rendered = render(compiled, request, added)
+        return replace(
+            request_context,
+            messages=rendered.messages,
+            model_request_parameters=rendered.parameters,
+        )
 
 
 def Tallystick(
@@ -556,37 +594,50 @@ def Tallystick(
     agent_name: str | None = None,
     record: bool = True,
     tools: bool = True,
-    context: bool = True,
+    context: ContextMode | Literal[False] = "request",
     rules: bool = True,
     task_type: str | None = None,
     approval: Approval = "auto",
-    budget: int = _BUDGET,
-    memories: int = _MEMORIES,
+    budget: int | None = None,
+    memory_budget: int = MEMORY_BUDGET,
+    memories: int = MEMORIES,
+    history_share: int | None = None,
+    turn_share: int | None = None,
+    compile_config: CompileConfig | None = None,
     strict: bool = False,
     capture: Speakers = "off",
 ) -> CombinedCapability[Any]:
     """Memory, context and receipts for an agent: `Agent(model, capabilities=[Tallystick(tally)])`.
 
-    `context` gives each run the best of `memories` recalled ones in at most `budget` tokens;
-    `tools` offers the six memory tools; the two that ask a person need `DeferredToolRequests` in
-    the agent's `output_type`, and are left out otherwise (`approval`, see `memory_toolset`).
-    `record` makes receipts, and with `strict` a failure to record is raised. `capture` remembers
-    the words of the `user`, or those of `both`, when a run ends; a typed output is remembered as
-    its JSON text. `rules` enforces the rules of the tally over tool and model calls, of which
-    `task_type` states the kind of task. Raises InvalidInput for an argument of a part that is
-    switched off.
+    `context` compiles each request to `budget` tokens, by default the window of the model, else
+    32,000, with the best of `memories` recalled ones in at most `memory_budget`;
+    `context="memory"` leaves all but these as it is, and False compiles nothing. `tools` offers the
+    six memory tools; the two that ask a person need `DeferredToolRequests` in the agent's
+    `output_type`, and are left out otherwise (`approval`, see `memory_toolset`). `record` makes
+    receipts, and with `strict` a failure to record is raised. `capture` remembers the words of the
+    `user`, or those of `both`, when a run ends; a typed output is remembered as its JSON text.
+    `rules` enforces the rules of the tally over tool and model calls. `task_type` states the kind
+    of task for all rules. Raises InvalidInput for an argument of a part that is switched off.
     """
     binder = Binder(tally, runtime="pydantic_ai", piece="Tallystick", actor=actor, scope=scope)
-    switches = {"record": record, "tools": tools, "context": context, "rules": rules}
+    switches = {"record": record, "tools": tools, "rules": rules}
     for name, switch in switches.items():
         check_flag(name, switch)
+    switches["context"] = context is not False
     if not any(switches.values()):
         raise InvalidInput("Tallystick() with every part switched off does nothing. Leave it out.")
     _refuse_unused(
         switches,
         record={"agent_name": agent_name, "strict": strict, "capture": capture != "off"},
         tools={"approval": approval != "auto"},
-        context={"budget": budget != _BUDGET, "memories": memories != _MEMORIES},
+        context={
+            "budget": budget is not None,
+            "memory_budget": memory_budget != MEMORY_BUDGET,
+            "memories": memories != MEMORIES,
+            "history_share": history_share is not None,
+            "turn_share": turn_share is not None,
+            "compile_config": compile_config is not None,
+        },
         rules={"task_type": task_type},
     )
     leaves: list[AbstractCapability[Any]] = []
@@ -603,9 +654,21 @@ def Tallystick(
         )
     if tools:
         leaves.append(TallyMemory(tally, actor=actor, scope=scope, approval=approval))
-    if context:
+    if context is not False:
         leaves.append(
-            TallyContext(tally, actor=actor, scope=scope, budget=budget, memories=memories)
+            TallyContext(
+                tally,
+                actor=actor,
+                scope=scope,
+                context=context,
+                budget=budget,
+                memory_budget=memory_budget,
+                memories=memories,
+                history_share=history_share,
+                turn_share=turn_share,
+                compile_config=compile_config,
+                task_type=task_type,
+            )
         )
     if rules:
         leaves.append(TallyPolicy(tally, actor=actor, scope=scope, task_type=task_type))

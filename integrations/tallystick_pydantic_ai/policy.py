@@ -48,18 +48,19 @@ from tallystick.kit import (
     release_enforcement,
     rules_requests,
 )
+from tallystick.kit.frames import without_frames
 from tallystick.records import Scope, json_bytes
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.messages import clean_value, comparable, request_of
-from tallystick_pydantic_ai.render import parts_of
+from tallystick_pydantic_ai.render import read_request
 
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
 _DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
 """Reasons for which the model reads a denial; other refusals are errors of the application."""
 _DEFERRED = ("unapproved", "external")
 """Kinds of tools whose calls PydanticAI defers without running anything."""
-_EVERY_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")
+EVERY_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")
 """True where PydanticAI has a hook for each attempt at a request; early releases make only one."""
 
 _READS_NOTHING = ("any", "dict[str,any]")
@@ -361,7 +362,7 @@ class TallyPolicy(OncePerAgent):
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
         """Check a request, where there is one attempt at each."""
-        return request_context if _EVERY_ATTEMPT else await self._check(ctx, request_context)
+        return request_context if EVERY_ATTEMPT else await self._check(ctx, request_context)
 
     async def prepare_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
@@ -389,7 +390,7 @@ class TallyPolicy(OncePerAgent):
                 model=model,
                 request=comparable(request),
                 task_type=self.task_type,
-                **parts_of(messages, parameters)._asdict(),
+                **read_request(messages, parameters).for_rules(partial(without_frames, bound)),
             )
         )
         if not check.redacts:
@@ -441,12 +442,23 @@ def refuse_deferred(capability: AbstractCapability[Any], harm: str) -> None:
 
 def model_facts(model: AbstractModel) -> tuple[str | None, str | None]:
     """Return the provider and the name of a model; neither of one that may turn to another."""
+    inner = _one_model(model)
+    return (None, None) if inner is None else (inner.system, inner.model_name)
+
+
+def window_of(model: AbstractModel) -> int | None:
+    """Return the most tokens that a model reads, where its profile says so."""
+    inner = _one_model(model)
+    tokens = None if inner is None else inner.profile.get("context_window")
+    return tokens if isinstance(tokens, int) and tokens > 0 else None
+
+
+def _one_model(model: AbstractModel) -> Model | None:
+    """Return the model inside of its wrappers; None for one that may turn to another."""
     inner: Any = model
     while isinstance(inner, WrapperModel):
         inner = inner.wrapped
-    if isinstance(inner, FallbackModel) or not isinstance(inner, Model):
-        return None, None
-    return inner.system, inner.model_name
+    return None if isinstance(inner, FallbackModel) or not isinstance(inner, Model) else inner
 
 
 def _read_by_schema(tool: ToolsetTool[Any]) -> ToolsetTool[Any]:

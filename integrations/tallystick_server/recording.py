@@ -22,6 +22,7 @@ from tallystick.records import (
     CompileConfig,
     CompiledContext,
     ContextItem,
+    Coverage,
     EntryKind,
     Foil,
     Json,
@@ -113,6 +114,7 @@ class Compile(RequestBody):
     config: CompileConfig | None = None
     target: TargetProfile | None = None
     as_of: MomentField | None = None
+    coverage: Coverage = "whole"
 
 
 class CheckedCallBody(RequestBody):

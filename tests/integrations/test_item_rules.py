@@ -7,62 +7,120 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
-from tests.integrations.runtimes.base import Runtime, Script
-from tests.integrations.runtimes.langchain import LangChain, Scripted
+from tests.integrations.runtimes.base import Runtime, Script, call
+from tests.integrations.runtimes.direct import Direct
+from tests.integrations.runtimes.langchain import LangChain, LangGraph, Scripted
 from tests.integrations.runtimes.llama_index import LlamaIndex
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 from tests.integrations.runtimes.ruling import ANNA, BOT, PAY, Bank, checks_of, paying, rule
 
 from tallystick import Actor, Tally
-from tallystick.errors import ActionDenied, ApprovalRequired, TallystickError
+from tallystick.errors import ActionDenied, ApprovalRequired, RequestDenied, TallystickError
 from tallystick_langchain import TallyCallbackHandler, compile_messages
+from tallystick_pydantic_ai import Tallystick
 
 OpenTally = Callable[..., Tally]
-KINDS = ("user_msg", "assistant_msg", "tool_result", "system", "tool_schema")
+KINDS = ("user_msg", "assistant_msg", "tool_result", "system", "tool_schema", "memory")
+EFFECTS = ("deny", "redact", "require_approval")
+COMPILED: list[Runtime] = [
+    LangChain(),
+    LangGraph(),
+    PydanticAI(),
+    PydanticAI("run_stream"),
+    Direct("call_model"),
+    Direct("http"),
+]
+"""Runtimes in which the whole request is compiled, as the matrix of rules has them."""
 RUNTIMES = [
-    pytest.param(LangChain(), {"ruled", "recorded"}, id="langchain"),
     pytest.param(LangChain(), {"recorded"}, id="langchain handler"),
-    pytest.param(PydanticAI(), {"ruled"}, id="pydantic_ai"),
-    pytest.param(PydanticAI("run_stream"), {"ruled"}, id="pydantic_ai stream"),
+    pytest.param(PydanticAI(), {"ruled"}, id="pydantic_ai policy"),
     pytest.param(PydanticAI(), {"recorded"}, id="pydantic_ai recorder"),
     pytest.param(LlamaIndex(), {"ruled"}, id="llama_index"),
     pytest.param(LlamaIndex("streamed run"), {"ruled"}, id="llama_index stream"),
     pytest.param(LlamaIndex(), {"recorded"}, id="llama_index instrumentation"),
 ]
+"""Pieces that see a request and compile nothing."""
+TEXTS = {
+    "user_msg": "Where is the scale",
+    "assistant_msg": "Good morning from the desk.",
+    "tool_result": "paid ben",
+    "system": "You weigh things.",
+    "memory": "in the shed",
+}
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("effect", ["deny", "redact", "require_approval"])
+@pytest.mark.parametrize("effect", EFFECTS)
+@pytest.mark.parametrize("runtime", COMPILED, ids=repr)
+def test_no_request_has_what_a_rule_keeps_back(
+    open_sqlite: OpenTally, runtime: Runtime, effect: str, kind: str
+) -> None:
+    """The matrix: six kinds of items, three effects, each runtime; nothing is sent."""
+    with open_sqlite(rules=[rule(effect, "context_item", kind=(kind,))]) as tally:
+        bound, bank = tally.bind(BOT), Bank()
+        bound.remember("The scale is in the shed.")
+        script = Script(TEXTS["assistant_msg"], [call("pay", **PAY)], "done", "done")
+        outcome: TallystickError | None = None
+        try:
+            runtime.run(
+                script,
+                bank.tools,
+                earlier=("Hello?",),
+                prompt="Where is the scale? Then pay Ben.",
+                ruled=bound,
+                recorded=bound,
+                remembering=bound,
+            )
+        except TallystickError as error:
+            outcome = error
+        assert not isinstance(outcome, ActionDenied), outcome
+        if kind == "tool_schema":
+            assert not script.offered
+        else:
+            assert not any(TEXTS[kind] in request for request in script.sent)
+        if (effect, kind) == ("deny", "user_msg"):
+            assert isinstance(outcome, RequestDenied)
+            assert not script.sent
+        if effect == "redact":
+            assert outcome is None
+            assert len(script.sent) == 3
+
+
+@pytest.mark.parametrize("runtime", COMPILED, ids=repr)
+def test_every_kind_of_item_is_sent_where_no_rule_keeps_it_back(
+    open_sqlite: OpenTally, runtime: Runtime
+) -> None:
+    with open_sqlite(rules=[rule("deny", "context_item", sensitivity=("secret",))]) as tally:
+        bound = tally.bind(BOT)
+        bound.remember("The scale is in the shed.")
+        script = Script(TEXTS["assistant_msg"], [call("pay", **PAY)], "done")
+        given: dict[str, Any] = dict.fromkeys(("ruled", "recorded", "remembering"), bound)
+        prompt = "Where is the scale? Then pay Ben."
+        runtime.run(script, Bank().tools, earlier=("Hello?",), prompt=prompt, **given)
+        assert script.offered == {"pay"}
+        assert [kind for kind, text in TEXTS.items() if text not in script.sent[-1]] == []
+
+
+@pytest.mark.parametrize("kind", KINDS[:-1])
+@pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize(("runtime", "pieces"), RUNTIMES)
-def test_an_item_that_a_rule_keeps_back_is_not_sent(
+def test_a_piece_that_compiles_nothing_refuses_the_request(
     open_sqlite: OpenTally, runtime: Runtime, pieces: set[str], effect: str, kind: str
 ) -> None:
     with open_sqlite(rules=[rule(effect, "context_item", kind=(kind,))]) as tally:
         bound, bank, script = tally.bind(BOT), Bank(), paying(PAY)
         options: dict[str, Any] = dict.fromkeys(pieces, bound)
-        outcome: TallystickError | None = None
-        try:
+        with pytest.raises(ActionDenied) as refused:
             runtime.run(script, bank.tools, asks=False, **options)
-        except (ActionDenied, ApprovalRequired, TallystickError) as error:
-            outcome = error
-        texts = {
-            "user_msg": "How heavy?",
-            "tool_result": "paid ben",
-            "system": "You weigh things.",
-        }
-        if kind in texts:
-            assert not any(texts[kind] in request for request in script.sent)
-        is_refused = isinstance(outcome, ActionDenied) and outcome.reason == "not_enforced"
-        if pieces == {"ruled", "recorded"}:
-            # The middleware compiles the whole request.
-            assert not is_refused
-        else:
-            assert is_refused
-            assert len(script.sent) == (kind in ("assistant_msg", "tool_result"))
+        assert refused.value.reason == "not_enforced"
+        assert not any(TEXTS.get(kind, "never") in request for request in script.sent)
+        assert len(script.sent) == (kind in ("assistant_msg", "tool_result"))
 
 
-@pytest.mark.parametrize(("runtime", "pieces"), RUNTIMES)
+@pytest.mark.parametrize(
+    ("runtime", "pieces"), [*RUNTIMES, pytest.param(LangChain(), {"ruled"}, id="langchain")]
+)
 def test_a_rule_over_other_items_lets_the_request_go(
     open_sqlite: OpenTally, runtime: Runtime, pieces: set[str]
 ) -> None:
@@ -107,8 +165,9 @@ def test_the_refusal_is_recorded_and_the_doctor_lists_the_rule(open_sqlite: Open
                 each.status for each in root.operator.doctor() if "deny-context_item" in each.text
             ]
 
+        leaves = Tallystick(bound, context=False, tools=False)
         with pytest.raises(ActionDenied) as refused:
-            PydanticAI().run(Script("never"), ruled=bound, recorded=bound)
+            PydanticAI().run(Script("never"), more={"capabilities": [leaves]})
         assert (refused.value.action, refused.value.reason) == ("send_to_model", "not_enforced")
         assert checks_of(tally) == [("model_call", "denied", "deny-context_item")]
         assert findings() == ["problem"]

@@ -35,7 +35,7 @@ from tallystick.records import CompilationRequest, ContextItem
 from tallystick.tokens import counter_for
 from tallystick_langchain.render import items_of as from_langchain
 from tallystick_llama_index.render import items_of as from_llama_index
-from tallystick_pydantic_ai.render import items_of as from_pydantic_ai
+from tallystick_pydantic_ai.render import read_request
 
 COUNTER = counter_for(None, cache_dir=Path())
 TURNS: list[tuple[str, str]] = [("system", "You weigh boats.")]
@@ -83,7 +83,7 @@ def _pydantic_ai_message(kind: str, text: str) -> ModelMessage:
 
 def _pydantic_ai() -> list[ContextItem]:
     messages = [_pydantic_ai_message(kind, text) for kind, text in TURNS]
-    return [item for item, _ in from_pydantic_ai(messages, COUNTER.count).values()]
+    return read_request(messages, None, COUNTER.count).items
 
 
 def _llama_index_message(kind: str, text: str) -> ChatMessage:

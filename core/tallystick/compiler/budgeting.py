@@ -114,6 +114,8 @@ class Ledger:
         self._state = state
         self._used = dict.fromkeys(CLASSES, 0)
         self.free = state.limit - state.turn_reserve
+        most_memories = state.request.compile_config.memory_budget
+        self._memories = state.limit if most_memories is None else most_memories
         self.included = dict(state.included)
         self.reserved: dict[str, int] = {}
         """First of each unit that is to go in shortened to the tokens kept free for it."""
@@ -130,13 +132,19 @@ class Ledger:
             return self.free
         return min(self.free, self._state.limit * percent // 100 - self._used[name])
 
+    def room(self, head: str) -> int:
+        """Return the tokens that a unit may take: those of its class, of a memory at most what is
+        left for memories.
+        """
+        room = self.available(self._state.classes[head])
+        return min(room, self._memories) if self._is_memory(head) else room
+
     def over_ceiling(self, head: str) -> bool:
         """Return True if a unit would fit, were it not for the ceiling of its class."""
         ceilings = self._state.request.compile_config.class_ceilings
-        return (
-            bool(ceilings)
-            and self.available(self._state.classes[head]) < self._state.cost(head) <= self.free
-        )
+        return (bool(ceilings) or self._is_memory(head)) and self.room(head) < self._state.cost(
+            head
+        ) <= self.free
 
     def reserve(self, head: str, tokens: int) -> None:
         """Keep `tokens` free for the shortened form of a unit."""
@@ -151,6 +159,8 @@ class Ledger:
         """Count `tokens` as used by a unit and its class."""
         self.free -= tokens
         self._used[self._state.classes[head]] += tokens
+        if self._is_memory(head):
+            self._memories -= tokens
 
     def take(self, head: str, *, most: int | None = None) -> int | None:
         """Take a unit with the units that it needs; return the tokens used, or None if it does not
@@ -162,12 +172,13 @@ class Ledger:
             return None
         units: dict[str, str | None] = {}
         spent = dict.fromkeys(CLASSES, 0)
-        total = 0
+        total = memories = 0
         for unit, caller in needed_units(state, (head,), beyond=self.included):
             units[unit] = caller
             spent[state.classes[unit]] += state.cost(unit)
             total += state.cost(unit)
-            if total > limit or unit in self.reserved:
+            memories += state.cost(unit) if self._is_memory(unit) else 0
+            if total > limit or memories > max(self._memories, 0) or unit in self.reserved:
                 return None
         if any(tokens > self.available(name) for name, tokens in spent.items() if tokens):
             return None
@@ -175,6 +186,9 @@ class Ledger:
             self.included |= unit_inclusions(state, unit, caller, "selected_by_score")
             self.spend(unit, state.cost(unit))
         return total
+
+    def _is_memory(self, head: str) -> bool:
+        return self._state.items[head].kind == "memory"
 
     def _cost(self, head: str) -> int:
         short = self._state.shortened.get(head)
@@ -343,7 +357,7 @@ def _reserve(state: State, ledger: Ledger, head: str, share: int) -> int:
     form.
     """
     overhead = state.overhead(head)
-    tokens = min(state.cost(head) // 3, share // 2, ledger.available(state.classes[head]) // 2)
+    tokens = min(state.cost(head) // 3, share // 2, ledger.room(head) // 2)
     if tokens < overhead + state.request.compile_config.min_compressed_tokens:
         return 0
     ledger.reserve(head, tokens)

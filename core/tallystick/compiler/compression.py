@@ -89,7 +89,7 @@ def _take_shortened(state: State) -> State:
     for head in (*state.reserved, *by_worth(state, waiting)):
         ledger.release(head)
         overhead = state.overhead(head)
-        available = ledger.available(state.classes[head]) - overhead
+        available = ledger.room(head) - overhead
         if any(other not in included for other in state.needs.get(head, ())):
             continue
         short = _summary(state, head, available)

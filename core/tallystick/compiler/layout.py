@@ -73,6 +73,7 @@ def layout(state: State, *, token_method: str, token_exact: bool) -> CompiledCon
             "compiled-context", json.dumps([_request_row(state), outcome], sort_keys=True)
         ),
         request_id=request.request_id,
+        coverage=request.coverage,
         provider=request.provider,
         model=request.model,
         selected_items=tuple(
@@ -246,14 +247,19 @@ def _request_row(state: State) -> list[object]:
         ],
         sorted(json.dumps(rule.dump(), sort_keys=True) for rule in request.policy_rules),
         [_item_row(state, item_id) for item_id in state.items],
-        # A request without approvals has no row for them.
+        # A request without approvals has no row for them, and a whole one none for its coverage.
         *([sorted(request.approved.items())] if request.approved else []),
+        *([request.coverage] if request.coverage == "recalled" else []),
     ]
 
 
 def _config_row(config: CompileConfig) -> JsonObject:
-    """Return a configuration; one without a floor of relevance in the form that has none."""
+    """Return a configuration; one without a floor of relevance, or without a limit for memories, in
+    the form that has none.
+    """
     row = config.dump()
+    if config.memory_budget is None:
+        del row["memory_budget"]
     if config.relevance_floor == 0:
         del row["relevance_floor"]
         row["schema_version"] = 1

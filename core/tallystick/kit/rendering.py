@@ -24,19 +24,21 @@ def message_item(
     *,
     calls: Sequence[ToolCall] = (),
     result_of: str | None = None,
+    thoughts: str = "",
     media: int = 0,
     media_tokens: int = _MEDIA_TOKENS,
 ) -> ContextItem:
     """Return a message as an item: its text, its tool calls, or the call that it is the result of.
 
-    `count` counts the tokens of what is more than text: the arguments of calls. `media` is the
-    number of images, sounds and files, of which each counts as `media_tokens`.
+    `count` counts the tokens of what is more than text: the arguments of calls, and the `thoughts`
+    of a model, which are sent as they are. `media` is the number of images, sounds and files, of
+    which each counts as `media_tokens`.
     """
     tool_calls: list[Json] = [
         {"id": call.tool_call_id, "name": call.name, "args": json_value(call.arguments)}
         for call in calls
     ]
-    more = json.dumps(tool_calls, ensure_ascii=False) if tool_calls else ""
+    more = (json.dumps(tool_calls, ensure_ascii=False) if tool_calls else "") + thoughts
     return ContextItem(
         id=item_id,
         kind=kind,

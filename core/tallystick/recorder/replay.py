@@ -101,6 +101,9 @@ class Replayed(NamedTuple):
             step.record("response", result.response)
 
 
+_ONLY_ADDED = "this is what memory added to the request: the rest of it was not compiled"
+
+
 def neutral_request(compiled: CompiledContext) -> Json:
     """Return a request in no provider's form: model and items in layout order."""
     return {
@@ -190,11 +193,11 @@ def _replay_with_changes(
     after = compile_context(changed, counter=counter)
     request = plain(render(after))
     response = None if call is None else plain(call(json.loads(json.dumps(request))))
-    warnings = (
-        ()
-        if before.token_method == counter.method
-        else (f"tokens were counted by {before.token_method} then and by {counter.method} here",)
-    )
+    warnings = [] if before.coverage != "recalled" else [_ONLY_ADDED]
+    if before.token_method != counter.method:
+        warnings.append(
+            f"tokens were counted by {before.token_method} then and by {counter.method} here"
+        )
     result = ReplayResult(
         recipe=recipe,
         fidelity=_fidelity(by_kind),
@@ -204,7 +207,7 @@ def _replay_with_changes(
         response_matches=_response_matches(by_kind, response) if call is not None else None,
         diff=diff_compiled(before, after),
         prompt_diff=tuple(_prompt_diff(before, after)),
-        warnings=warnings,
+        warnings=tuple(warnings),
     )
     return Replayed(result, changed, after)
 

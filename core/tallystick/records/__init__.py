@@ -54,12 +54,14 @@ from tallystick.records.canonical import (
     text_digest,
 )
 from tallystick.records.context import (
+    COVERAGE_TITLES,
     CompilationDecision,
     CompilationRequest,
     CompileConfig,
     CompiledContext,
     CompileReason,
     ContextItem,
+    Coverage,
     Decision,
     ItemKind,
     PrefixCause,
@@ -245,6 +247,7 @@ from tallystick.records.upkeep import (
 )
 
 __all__ = [
+    "COVERAGE_TITLES",
     "Backup",
     "Migration",
     "MigrationStep",
@@ -348,6 +351,7 @@ __all__ = [
     "CompiledContext",
     "ContextCandidate",
     "ContextItem",
+    "Coverage",
     "ContextPack",
     "Correction",
     "CorrectionKind",

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import tzinfo
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from tallystick.records._base import JsonObject, Names, Persisted, Record
 from tallystick.records.identity import Scope
 from tallystick.records.memory import Memory
-from tallystick.records.policy import PolicyRule
+from tallystick.records.policy import PolicyRule, ToolClass
 from tallystick.records.source import SourceRef
 from tallystick.records.times import MomentField, datetime_of, microseconds, resolve_moment
 
@@ -39,6 +39,14 @@ ItemKind = Literal[
 ]
 Sensitivity = Literal["public", "internal", "restricted", "secret"]
 Decision = Literal["include", "exclude", "compress", "redact"]
+Coverage = Literal["whole", "recalled"]
+"""The part of a model request that a compile decided over: all of it, or what memory added."""
+COVERAGE_TITLES: Mapping[Coverage | None, str] = {
+    "whole": "What the model saw",
+    "recalled": "What memory added",
+    None: "What was compiled",
+}
+"""How a surface calls a context for people; one of an earlier release did not say what it is."""
 PrefixCause = Literal[
     "first",
     "appended",
@@ -85,6 +93,9 @@ CompileReason = Literal[
     "tool_pair_excluded",
     "unpaired_tool_result",
 ]
+
+
+_TOOL_CLASSES = frozenset(get_args(ToolClass))
 
 
 class ContextItem(Record):
@@ -159,9 +170,9 @@ class ToolSpec(Record):
     description: str = ""
     parameters: JsonObject = {}
     """JSON Schema."""
-    tool_class: str | None = None
-    """The class that the tool claims: `read_only`, `write`, `destructive` or `network`. Only rules
-    that restrict go by it; the class itself is declared where the tally is opened.
+    tool_class: ToolClass | None = None
+    """The class that the tool claims. Only rules that restrict go by it; the class itself is
+    declared where the tally is opened.
     """
 
 
@@ -212,6 +223,8 @@ class CompileConfig(Persisted):
     """Percent of the budget kept free for the rest of the current turn, so that its steps begin
     alike.
     """
+    memory_budget: int | None = Field(default=None, ge=0)
+    """Most tokens of memories, but for required ones; None is no limit of their own."""
     max_sensitivity: Sensitivity = "secret"
     """Items above this never enter, whatever the rules say."""
     relevance_floor: int = Field(default=250_000, ge=0, le=1_000_000)
@@ -274,6 +287,25 @@ class CompilationRequest(Persisted):
     """Name of a tool to the class that the tally declares; empty where no rule goes by classes, and
     then left out of the JSON, so that digests stay.
     """
+    coverage: Coverage | None = None
+    """The part of the model request that the candidates are; None for a request of an earlier
+    release, which did not say.
+    """
+    schema_version: int = 2
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unknown_classes(cls, fields: Any) -> Any:
+        """Version 1 took any name as the class of a tool; rules knew the four alone."""
+        if not isinstance(fields, Mapping) or fields.get("schema_version") != 1:
+            return fields
+        tools = [
+            {**tool, "tool_class": None}
+            if isinstance(tool, Mapping) and tool.get("tool_class") not in _TOOL_CLASSES
+            else tool
+            for tool in fields.get("tool_specs", ())
+        ]
+        return {**fields, "tool_specs": tools, "schema_version": 2}
 
     @model_serializer(mode="wrap")
     def _without_empty_classes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -337,6 +369,10 @@ class CompiledContext(Persisted):
     id: str
     """Digest of request and outcome: same inputs and configuration, same id."""
     request_id: str
+    coverage: Coverage | None = None
+    """The part of the model request that it is: `recalled` is what memory added to a request that
+    holds more. None for one of an earlier release, which did not say.
+    """
     provider: str | None = None
     model: str | None = None
     selected_items: tuple[ContextItem, ...]
@@ -365,6 +401,11 @@ class CompiledContext(Persisted):
             f"CompiledContext({len(self.selected_items)} of {len(self.decisions)} items, "
             f"{used} of {budget} tokens, id={self.id!r})"
         )
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+        return COVERAGE_TITLES[self.coverage]
 
     def decision(self, item_id: str) -> CompilationDecision:
         """Return the decision about one candidate. Raises KeyError."""

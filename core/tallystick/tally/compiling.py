@@ -159,10 +159,16 @@ def compile_request(
 
 
 def record_again(
-    services: Services, actor: Actor, compiled: CompiledContext, call: ObservedCall
+    services: Services,
+    actor: Actor,
+    compiled: CompiledContext,
+    call: ObservedCall,
+    *,
+    compares: bool = False,
 ) -> None:
     """Record a context that was compiled before its step began, with its request, so that the step
-    can be replayed alone; nothing of one that was compiled elsewhere.
+    can be replayed alone; nothing of one that was compiled elsewhere. With `compares` nothing has
+    recorded it yet, so that it is compared with the one before.
 
     Raises Denied where a candidate stands in a scope that not all readers of the run may read.
     """
@@ -171,10 +177,7 @@ def record_again(
         return
     candidates = Candidates(request.context_items, request.memory_records)
     require_fitting_scopes(services, actor, candidates, call.step.run.scope)
-    call.step.set_token_method(compiled.token_method)
-    facts = {"request_id": request.request_id, "budget": request.token_budget}
-    call.step.record("compile_request", request, summary=facts)
-    call.step.record("compiled", compiled, summary=partial(_summary, compiled))
+    _record(call.step, request, compiled, is_blocked=not compares)
 
 
 def _compile_measured(
@@ -303,6 +306,7 @@ def _record(
 def _summary(compiled: CompiledContext) -> dict[str, Any]:
     return {
         "compiled_id": compiled.id,
+        "coverage": compiled.coverage,
         "stable_prefix_hash": compiled.stable_prefix_hash,
         "volatile_suffix_hash": compiled.volatile_suffix_hash,
         "tokens": compiled.token_allocation.get("used", 0),

@@ -27,6 +27,7 @@ from tallystick.records import (
     CompileConfig,
     CompiledContext,
     ContextItem,
+    Coverage,
     Explored,
     ExploreMode,
     Forgotten,
@@ -250,6 +251,7 @@ def compile(
     target: TargetProfile | None = None,
     as_of: Moment | None = None,
     working: WorkingMemory | bool = True,
+    coverage: Coverage = "whole",
 ) -> CompiledContext:
     """Choose the best context that fits `budget` tokens, with a decision for every candidate.
 
@@ -257,7 +259,8 @@ def compile(
     counted at `as_of`, by default now: the same candidates at the same moment give the same id.
     The `working` memory of the open run is a candidate too; False leaves it out, and that of
     another run takes its place. `rules` are added to those of the tally; a `config` that names
-    no weights has those of the settings.
+    no weights has those of the settings. Say `coverage="recalled"` where you add what it
+    returns to a request that holds more: no receipt says then that it is all that was sent.
 
     Inside a step of a run the compile is recorded with it, and refused where a candidate stands
     in a scope that not all readers of the run may read. Raises InvalidInput, InvalidRecord,
@@ -310,6 +313,7 @@ def compile(
                 "agent": view.actor.agent,
                 "task_type": task_type,
                 "environment": environment or view._services.settings.environment,
+                "coverage": coverage,
             }
         )
         return compile_request(view._services, request, call, view._approvals, home=view.scope)

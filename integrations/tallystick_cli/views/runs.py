@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -162,23 +163,24 @@ def decision_table(
     order = list(_DECISIONS)
     contents = _contents(request, compiled)
     is_wide = width >= _WIDE
+    item_name = partial(_item, memories={memory.id for memory in request.memory_records})
     columns: dict[str, Cell] = {
         "status": lambda each: Text(*_DECISIONS[each.decision]),
         "score": lambda each: _score(each) if each.score_breakdown else "",
         "tokens": _tokens,
-        "item": lambda each: Text(_item(each.item_id), style=_DECISIONS[each.decision][1]),
-        "why": lambda each: Text(_reason(each), style=_DECISIONS[each.decision][1]),
+        "item": lambda each: Text(item_name(each.item_id), style=_DECISIONS[each.decision][1]),
+        "why": lambda each: Text(_reason(each, item_name), style=_DECISIONS[each.decision][1]),
     }
     if is_wide:
         columns["says"] = lambda each: " ".join(contents.get(each.item_id, "").split())[:80]
     decisions = sorted(compiled.decisions, key=lambda each: order.index(each.decision))
-    shown = table(decisions, "", "What the model saw, and why", **columns)
+    shown = table(decisions, "", f"{compiled.title}, and why", **columns)
     if is_wide:
         column = shown.columns[5]
         column.ratio, column.no_wrap, column.overflow = 1, True, "ellipsis"
     for column in shown.columns[1:3]:
         column.justify, column.no_wrap = "right", True
-    names = [len(_item(decision.item_id)) for decision in compiled.decisions]
+    names = [len(item_name(decision.item_id)) for decision in compiled.decisions]
     if names and width >= _PLAIN:
         shown.columns[3].min_width = min(max(names), width * 2 // 5)
     allocation = compiled.token_allocation
@@ -325,14 +327,16 @@ def _contents(
     }
 
 
-def _item(identity: str) -> str:
-    # A memory goes by its UUID here: its end is enough to find it again.
-    is_memory = len(identity) == 36 and identity.count("-") == 4
-    return f"memory …{short(identity)}" if is_memory else identity
+def _item(identity: str, memories: Collection[str] | None = None) -> str:
+    # A memory goes by its UUID here, and so may a message: its end is enough to find it again.
+    if len(identity) != 36 or identity.count("-") != 4:
+        return identity
+    is_memory = memories is None or identity in memories
+    return f"{'memory ' if is_memory else ''}…{short(identity)}"
 
 
-def _reason(decision: records.CompilationDecision) -> str:
-    related = f" {_item(decision.related_id)}" if decision.related_id else ""
+def _reason(decision: records.CompilationDecision, item_name: Callable[[str], str]) -> str:
+    related = f" {item_name(decision.related_id)}" if decision.related_id else ""
     return f"{words.reason(decision)}{related}"
 
 
@@ -353,7 +357,7 @@ def _fate(decision: records.CompilationDecision | None) -> Text:
     if decision is None:
         return Text("not a candidate", style="dim")
     sign, style = _DECISIONS[decision.decision]
-    return Text(f"{sign}: {_reason(decision)}", style=style)
+    return Text(f"{sign}: {_reason(decision, _item)}", style=style)
 
 
 def _diff_line(line: str) -> Text:

@@ -1,4 +1,4 @@
-"""Pages of a step: what the model saw and why, each candidate, each entry, and where words come
+"""Pages of a step: what was compiled and why, each candidate, each entry, and where words come
 from.
 """
 

@@ -242,9 +242,11 @@ def test_a_tool_is_judged_by_its_class_and_never_shown_in_part(compile_items: Co
             id="part", name="p", effect="redact", conditions=PolicyConditions(tool_class=("write",))
         ),
     )
-    specs = tuple(ToolSpec(name=name, tool_class=name) for name in ("network", "write", "read"))
+    specs = tuple(
+        ToolSpec(name=name, tool_class=name) for name in ("network", "write", "read_only")
+    )
     compiled = compile_items(tool_specs=specs, policy_rules=rules)
-    assert [item.id for item in compiled.selected_items] == ["tool:read"]
+    assert [item.id for item in compiled.selected_items] == ["tool:read_only"]
     assert (
         compiled.decision("tool:write").notes
         == "redacted by rule part: a tool cannot be shown in part"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,10 +38,13 @@ class Script:
         self._turns = iter(turns)
         self.sent: list[str] = []
         """The requests, as text."""
+        self.offered: set[str] = set()
+        """Names of the tools that came with any of them."""
 
-    def answer(self, request: Any) -> str | Pieces | list[Call]:
+    def answer(self, request: Any, tools: Iterable[str] = ()) -> str | Pieces | list[Call]:
         """Return the next answer. An exception of the script is raised."""
         self.sent.append(str(request))
+        self.offered.update(tools)
         turn = next(self._turns)
         if isinstance(turn, Exception):
             raise turn
@@ -107,6 +110,10 @@ class Options:
     """Everything about a run but its model and its tools."""
 
     prompt: str = "How heavy?"
+    earlier: Sequence[str] = ()
+    """Requests of the same conversation that come before."""
+    budget: int | None = None
+    """Tokens of each request."""
     system: str = "You weigh things."
     recorded: Tally | BoundTally | None = None
     """The tally that records the run."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import HumanInTheLoopMiddleware
@@ -36,6 +36,7 @@ from tallystick_langchain import (
     TapeChatModel,
     ToolRules,
     chat_model_call,
+    compile_messages,
     memory_tools,
     tape_tools,
 )
@@ -83,7 +84,7 @@ class Scripted(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        answer = self.script.answer(messages)
+        answer = self.script.answer(messages, _offered(kwargs))
         if isinstance(answer, list):
             calls: Any = [
                 {"name": each.name, "args": each.arguments, "id": each.id} for each in answer
@@ -100,7 +101,7 @@ class Scripted(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        answer = self.script.answer(messages)
+        answer = self.script.answer(messages, _offered(kwargs))
         chunks: Any = (
             [
                 ToolCallChunk(
@@ -126,6 +127,10 @@ class Scripted(BaseChatModel):
             yield ChatGenerationChunk(message=message)
 
 
+def _offered(arguments: Mapping[str, Any]) -> list[str]:
+    return [tool["function"]["name"] for tool in arguments.get("tools") or ()]
+
+
 def tools_of(functions: Sequence[Tool | BaseTool]) -> list[BaseTool]:
     """Return functions as tools whose errors the model may read."""
     tools: list[BaseTool] = []
@@ -146,6 +151,7 @@ class LangChain(Runtime):
     model_error = ConnectionError("busy")
     inherits = True
     unasked = (ApprovalRequired,)
+    has_middleware: ClassVar[bool] = True
 
     def __init__(self, way: str | None = None, *, watched: bool = False) -> None:
         super().__init__(way)
@@ -160,10 +166,12 @@ class LangChain(Runtime):
         if options.actor is not None:
             configurable["actor"] = options.actor
         config: dict[str, Any] = {"configurable": configurable}
-        middleware = options.ruled or options.remembering
-        if options.recorded is not None and (self.watched or middleware is None):
+        middleware = self.has_middleware and (options.ruled or options.remembering)
+        if options.recorded is not None and (self.watched or not middleware):
             config["callbacks"] = [TallyCallbackHandler(options.recorded, strict=True)]
-        state = self._call(agent, {"messages": [("user", options.prompt)]}, config, options.pieces)
+        state: Any = None
+        for prompt in (*options.earlier, options.prompt):
+            state = self._call(agent, {"messages": [("user", prompt)]}, config, options.pieces)
         while options.answers is not None and "__interrupt__" in state:
             answers = {
                 each.id: _resume(each.value, options.answers) for each in state["__interrupt__"]
@@ -216,6 +224,7 @@ class LangChain(Runtime):
                 TallyMiddleware(
                     watched,
                     strict=True,
+                    budget=options.budget,
                     memories=0 if options.remembering is None else 8,
                     record=options.recorded is not None,
                 )
@@ -270,12 +279,30 @@ class LangChain(Runtime):
 class LangGraph(LangChain):
     """A graph that is made by hand, of a model and its tools."""
 
+    has_middleware = False
+
+    def __repr__(self) -> str:
+        return f"langgraph {self.way}"
+
     def _agent(self, script: Script, tools: list[Any], options: Options, **more: Any) -> Any:
         model, made = Scripted(script), tools_of(tools)
         graph: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
+        compiling = options.ruled or options.remembering
 
         def answer(state: Any) -> dict[str, Any]:
-            return {"messages": [model.invoke(state["messages"])]}
+            messages: Any = state["messages"]
+            answering: Runnable[Any, Any] = model
+            if compiling is not None:
+                messages = compile_messages(
+                    state,
+                    compiling,
+                    budget=options.budget,
+                    memories=0 if options.remembering is None else 8,
+                    system=options.system,
+                    tools=made,
+                )
+                answering = model.bind_tools(messages.tools)
+            return {"messages": [answering.invoke(messages)]}
 
         graph.add_node("agent", answer)
         ruled: dict[str, Any] = {"handle_tool_errors": False}

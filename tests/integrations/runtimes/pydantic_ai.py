@@ -63,7 +63,7 @@ def scripted(*script: Turn | Script) -> FunctionModel:
     turns: Any = script[0] if script and isinstance(script[0], Script) else Script(*script)  # type: ignore[arg-type]
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        reply = turns.answer(_seen(messages, info))
+        reply = turns.answer(_seen(messages, info), [each.name for each in info.function_tools])
         if isinstance(reply, list):
             return ModelResponse(
                 parts=[
@@ -73,7 +73,7 @@ def scripted(*script: Turn | Script) -> FunctionModel:
         return ModelResponse(parts=[TextPart(text_of(reply))])
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
-        reply = turns.answer(_seen(messages, info))
+        reply = turns.answer(_seen(messages, info), [each.name for each in info.function_tools])
         if isinstance(reply, list):
             for place, each in enumerate(reply):
                 part = ToolCallPart(each.name, each.arguments)
@@ -191,7 +191,11 @@ class PydanticAI(Runtime):
         agent = self._agent(script, tools, options)
         pieces = options.pieces
         deps = None if options.actor is None else Deps(options.actor)
-        result = await self._call(agent, pieces, options.prompt, deps=deps)
+        result: Any = None
+        history: list[ModelMessage] | None = None
+        for prompt in (*options.earlier, options.prompt):
+            result = await self._call(agent, pieces, prompt, deps=deps, message_history=history)
+            history = result.all_messages()
         questions = _questions(result.output)
         while options.answers is not None and questions:
             approvals: dict[str, Any] = {}
@@ -209,12 +213,16 @@ class PydanticAI(Runtime):
             )
             questions = _questions(result.output)
         text = "" if questions else str(result.output)
-        history = str(result.all_messages())
+        said = str(result.all_messages())
         values = [part.content for part in _returned(result)]
-        return Outcome(text, results_of(result), values, [*questions.values()], history, result)
+        return Outcome(text, results_of(result), values, [*questions.values()], said, result)
 
     def _agent(self, script: Script, tools: list[Any], options: Options) -> Agent[Any, Any]:
-        quiet: dict[str, Any] = {"tools": False, "context": options.remembering is not None}
+        quiet: dict[str, Any] = {
+            "tools": False,
+            "budget": options.budget,
+            "memories": 0 if options.remembering is None else 8,
+        }
         capabilities: list[Any] = []
         if options.remembering is not None:
             record = options.recorded is not None
