@@ -170,7 +170,7 @@ class Recordings:
             scope=scope,
             agent_name=storable_text(agent_name),
             domain=None if domain is None else storable_text(domain),
-            user_goal=None if effective_retention == "metadata_only" else goal,
+            goal=None if effective_retention == "metadata_only" else goal,
             started_at=self._context.store.clock.now(),
             retention=effective_retention,
             metadata=facts["metadata"],

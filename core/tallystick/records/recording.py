@@ -57,7 +57,7 @@ class RunRecord(Persisted):
     scope: Scope
     agent_name: str
     domain: str | None = None
-    user_goal: str | None = None
+    goal: str | None = None
     started_at: int
     """Microseconds UTC."""
     started_time = datetime_of("started_at")

@@ -163,7 +163,7 @@ class BoundRecordings(Recordings):
                 run.agent_name,
                 scope=run.scope,
                 domain=run.domain,
-                goal=run.user_goal,
+                goal=run.goal,
                 metadata=origin,
                 run_id=run_id,
             ) as new_run,

@@ -153,7 +153,7 @@ def _answers(run: RunRecord, filters: dict[str, str]) -> bool:
             not words
             or any(
                 words in (text or "").casefold()
-                for text in (run.agent_name, run.domain, run.user_goal, run.id)
+                for text in (run.agent_name, run.domain, run.goal, run.id)
             )
         )
     )

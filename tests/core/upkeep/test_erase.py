@@ -175,7 +175,7 @@ def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(
         assert not done.proofs[0].holds
         assert _erased(root, quoted, item).proofs[0].holds
         assert root.operator.prove_erased(kept, text=SECRET).holds
-        assert (mine.recordings.run(run.id).user_goal, mine.recordings.verify(run.id).ok) == (
+        assert (mine.recordings.run(run.id).goal, mine.recordings.verify(run.id).ok) == (
             None,
             True,
         )
@@ -187,9 +187,9 @@ def test_erasing_what_was_recorded_in_a_run_takes_its_goal_too(open_tally: OpenT
             pass
         root = tally.bind(ROOT)
         root.operator.erase_recorded(run.id, reason="asked for")
-        assert root.recordings.run(run.id).user_goal == SECRET
+        assert root.recordings.run(run.id).goal == SECRET
         root.operator.erase_recorded(run.id, reason="asked for", mode="apply")
-        assert (root.recordings.run(run.id).user_goal, root.recordings.verify(run.id).ok) == (
+        assert (root.recordings.run(run.id).goal, root.recordings.verify(run.id).ok) == (
             None,
             True,
         )
@@ -252,7 +252,7 @@ def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_kee
         assert [memory.id for memory in bob.memories()] == [other.id]
         assert bob.threads.names() == ["chat"]
         assert bob.working("r1").get("seen") == {"text": SECRET}
-        assert bob.recordings.run(bob.recordings.runs()[0].id).user_goal == SECRET
+        assert bob.recordings.run(bob.recordings.runs()[0].id).goal == SECRET
         assert not tally.bind(ROOT).operator.prove_erased(own.id, text=SECRET).holds
 
 
@@ -555,7 +555,7 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
         assert not mine.recordings.verify(
             old, foil=foil.model_copy(update={"head": "sha256:other"})
         ).ok
-        assert (mine.recordings.steps(old), mine.recordings.run(old).user_goal) == ([], None)
+        assert (mine.recordings.steps(old), mine.recordings.run(old).goal) == ([], None)
         kept = mine.recordings.verify(young, foil=early)
         assert (kept.ok, kept.payloads_checked, kept.purged) == (True, 1, None)
         with services_of(tally).store.database.read() as connection:

@@ -360,7 +360,7 @@ def test_what_was_recorded_of_a_run_is_erased_with_its_names(open_tally: OpenTal
         assert (answer.ok, answer.foil_matches, len(answer.texts_erased)) == (True, True, 3)
         assert answer.gaps == early.gaps != {}
         record = alice.recordings.run(run.id)
-        assert (record.agent_name, record.domain, record.user_goal, record.metadata) == (
+        assert (record.agent_name, record.domain, record.goal, record.metadata) == (
             "",
             None,
             None,

@@ -144,7 +144,7 @@ def add_runs(tx: Connection, runs: Sequence[NewRun]) -> None:
             "scope_id": scope_id,
             "agent_name": run.agent_name,
             "domain": run.domain,
-            "user_goal": run.user_goal,
+            "user_goal": run.goal,
             "retention": run.retention,
             "metadata": _text(run.metadata),
             "started_at": run.started_at,
@@ -409,7 +409,7 @@ def run_texts_of(run: RunRecord) -> dict[str, Any]:
         "agent_name": run.agent_name,
         "domain": run.domain,
         "metadata": _text(run.metadata),
-        "user_goal": run.user_goal,
+        "user_goal": run.goal,
     }
 
 
@@ -546,7 +546,7 @@ def _as_run(row: Any) -> RunRecord:
         scope=Scope.parse(row.scope_name),
         agent_name=row.agent_name,
         domain=row.domain,
-        user_goal=row.user_goal,
+        goal=row.user_goal,
         started_at=row.started_at,
         ended_at=row.ended_at,
         status=row.status,
