@@ -31,7 +31,7 @@ from tallystick_server.endpoints import (
     deaf_to,
 )
 from tallystick_server.guard import CALLER, Caller
-from tallystick_server.open_runs import RunHeader, within
+from tallystick_server.open_runs import RunHeader, StepHeader, within
 
 _TRANSCRIPT = "transcript_path"
 _OF_TRANSCRIPTS = ("Stop", "SessionEnd", "PreCompact")
@@ -233,6 +233,7 @@ async def call_tool(
     body: JsonObject,
     scope_header: ScopeHeader = None,
     run_header: RunHeader = None,
+    step_header: StepHeader = None,
 ) -> Response:
     """Call a memory tool with the arguments that a model gave; the answer is for the model.
 
@@ -245,7 +246,7 @@ async def call_tool(
     arguments = tool_arguments(name, body)
 
     def call(bound: BoundTally) -> Any:
-        with within(request, bound, run_header):
+        with within(request, bound, run_header, step_header):
             check = AllowedToolCall(checked=arguments)
             if has_rules(bound, "tool_call"):
                 check = bound.check_tool_call(name, arguments, piece="HTTP")

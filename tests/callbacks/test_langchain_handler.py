@@ -248,9 +248,7 @@ def test_a_resumed_run_has_the_goal_of_the_turn_that_it_goes_on_with(
             agent.invoke({"messages": [("user", question)]}, config)
             agent.invoke(approve, config)
 
-        runs = [
-            (run.agent_name, run.goal, run.status) for run in tally.bind().recordings.runs()
-        ]
+        runs = [(run.agent_name, run.goal, run.status) for run in tally.bind().recordings.runs()]
         assert runs == [
             ("calculator", "double 4", "completed"),
             ("calculator", "double 4", "blocked"),

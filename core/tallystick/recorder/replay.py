@@ -55,7 +55,7 @@ def recipe_for(
         raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
     origin = {"source_run_id": step.run_id, "source_step_id": step.id}
     if recipe is not None:
-        recipe = recipe.model_copy(update=origin)
+        recipe = recipe.model_copy(update={**origin, "id": recipe.id or new_id()})
     else:
         recipe = ReplayRecipe.load({"id": new_id(), **origin, **changes})
     check_rules(recipe.policy_rules or (), error=InvalidInput, where="replay")

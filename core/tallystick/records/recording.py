@@ -230,9 +230,10 @@ class Verification(Record):
 class ReplayRecipe(Persisted):
     """Instructions to make a stored step again, exactly or with changes."""
 
-    id: str
-    source_run_id: str
-    source_step_id: str
+    id: str = ""
+    """Given by the replay, like the step that it is made for."""
+    source_run_id: str = ""
+    source_step_id: str = ""
     provider_override: str | None = None
     model_override: str | None = None
     token_budget: int | None = None

@@ -138,14 +138,7 @@ def _recipe(visit: Visit, step: StepRecord) -> ReplayRecipe:
         changes = _changes(form, request)
         if not changes:
             raise InvalidInput("Nothing would be different. Change something, or replay exactly.")
-    return ReplayRecipe.load(
-        {
-            "id": visit.tally.new_id(),
-            "source_run_id": step.run_id,
-            "source_step_id": step.id,
-            **changes,
-        }
-    )
+    return ReplayRecipe.load(changes)
 
 
 def _changes(form: Mapping[str, str], request: CompilationRequest) -> dict[str, Any]:
