@@ -102,6 +102,14 @@ class World:
         return run_id
 
     @cached_property
+    def open_step(self) -> str:
+        """A step of that run, which goes on."""
+        opened = self.owner.post(
+            f"/v1/runs/{self.open_run}/steps", json={"kind": "other", "open": True}
+        )
+        return str(opened.json()["result"]["id"])
+
+    @cached_property
     def job(self) -> str:
         return self.ada.recordings.replay_later(self.step.id).id
 
@@ -273,6 +281,8 @@ _BODIES: Mapping[str, Callable[[World], Any]] = {
     "POST /runs": lambda world: {"agent_name": "coder"},
     "POST /runs/{run_id}/steps": lambda world: {"kind": "other"},
     "POST /runs/{run_id}/end": lambda world: {},
+    "POST /steps/{step_id}/entries": lambda world: {"entries": [{"kind": "note"}]},
+    "POST /steps/{step_id}/end": lambda world: {},
     "POST /tools/result": lambda world: {"run_id": world.open_run, "name": "ls", "result": "a"},
     "POST /items": lambda world: {"puts": [{"namespace": ["n"], "key": "k", "value": {"a": 1}}]},
     "POST /items/get": lambda world: {"addresses": [[["n"], "k"]]},
@@ -297,6 +307,7 @@ def way_of_own(place: str) -> Way:
         run_id = world.open_run if is_open else world.step.run.id
         parts = {
             "run_id": run_id,
+            "step_id": world.open_step if "{step_id}" in place else "",
             "job_id": world.ended_job,
             "event": "session-start",
             "name": "memory_search",

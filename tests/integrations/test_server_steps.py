@@ -9,11 +9,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tallystick.errors import InvalidInput, NotFound, RunClosed
 from tallystick.kit.tool_calls import ToolCall, record_tool_call, record_tool_result
-from tallystick.records import ContextItem, PolicyRule
+from tallystick.records import ContextItem, Json, PolicyRule
 from tallystick.tally import BoundTally
+from tallystick_opentelemetry import export_run
 from tallystick_server import RemoteTally
 
 from .dashboard import Browser
@@ -59,7 +63,7 @@ def act(tally: BoundTally | RemoteTally) -> str:
                 compiled = tally.compile(
                     [*_items(*texts), *hits], budget=400, model="scripted", as_of=AS_OF
                 )
-                prompt = [item.content for item in compiled.selected_items]
+                prompt: Json = [item.content for item in compiled.selected_items]
                 step.record("request", {"prompt": prompt}, summary={"model": "scripted"})
                 step.record("response", {"answer": {"text": f"In trees. {number}"}})
             if number == 0:
@@ -89,7 +93,8 @@ def test_one_agent_in_python_and_over_http_leaves_the_same(there: Served, ada: R
     runs = [act(bound), act(ada)]
 
     with Browser(there.tcp, there.token(ADA, token_class="session")) as browser:
-        left, models_of = [], []
+        left: list[list[Any]] = []
+        models_of: list[list[str]] = []
         for run_id in runs:
             steps = bound.recordings.steps(run_id)
             models = [step.id for step in steps if step.step_kind == "model_call"]
@@ -140,10 +145,16 @@ def test_a_step_takes_as_long_as_its_client_measures(there: Served, ada: RemoteT
     steps = there.tally.bind(ADA).recordings.steps(run.id)
 
     assert [step.step_kind for step in steps] == ["model_call", "model_call"]
-    for step, seconds in zip(steps, took, strict=True):
-        assert step.ended_at is not None
-        assert abs((step.ended_at - step.started_at) / 1_000_000 - seconds) < 0.005
+    for recorded, seconds in zip(steps, took, strict=True):
+        assert recorded.ended_at is not None
+        assert abs((recorded.ended_at - recorded.started_at) / 1_000_000 - seconds) < 0.005
         assert steps[0].started_at >= run.record.started_at
+    spans, tracer = InMemorySpanExporter(), TracerProvider()
+    tracer.add_span_processor(SimpleSpanProcessor(spans))
+    export_run(there.tally.bind(ADA), run.id, tracer)
+    calls = [span for span in spans.get_finished_spans() if span.name == "chat scripted"]
+    lasted = [(span.end_time or 0) - (span.start_time or 0) for span in calls]
+    assert lasted == pytest.approx([seconds * 1e9 for seconds in took], abs=5e6)
 
 
 def test_the_times_of_a_step_are_those_that_its_client_sends(there: Served) -> None:
@@ -190,7 +201,9 @@ def test_a_step_id_carries_no_authority(there: Served, ada: RemoteTally) -> None
     step = run.step("model_call")
     in_step = {"tallystick-step": step.id}
     compiling = {"items": [], "budget": 100}
-    reader = there.http(there.token(token_class="scoped", operations=["read"]), **in_step)
+    reader = there.http(
+        there.token(token_class="scoped", operations=["read", "inspect"]), **in_step
+    )
     refused = [
         there.http(there.token(BOB), **in_step).post("/v1/context/compile", json=compiling),
         reader.post("/v1/context/compile", json=compiling),
@@ -214,6 +227,24 @@ def test_a_step_id_carries_no_authority(there: Served, ada: RemoteTally) -> None
         (409, "run_closed"),
     ]
     assert [entry.kind for entry in ada.recordings.entries(step.id)] == []
+
+
+def test_a_step_is_known_by_the_id_of_its_compile(there: Served, ada: RemoteTally) -> None:
+    compiled_twice = []
+    with ada.run("compiling") as run:
+        for _ in range(2):
+            with run.step("model_call") as step:
+                compiled = ada.compile(_items("A question."), budget=100, as_of=AS_OF)
+                compiled_twice.append(compiled.id)
+    assert len(set(compiled_twice)) == 1
+    http, path = there.http(there.token()), f"/v1/compilations/{compiled.id}"
+    by_compile, by_step = http.get(path), http.get(f"/v1/compilations/{step.id}")
+    strangers = there.http(there.token(BOB)).get(path)
+
+    assert by_compile.json()["result"] == by_step.json()["result"], "the latest step that made it"
+    assert problem(strangers)["code"] == "not_found"
+    assert there.tally.bind(ADA).recordings.knew(compiled.id)[0].item_id == "m0"
+    assert problem(http.get("/v1/compilations/sha256:0"))["code"] == "not_found"
 
 
 def test_a_tool_result_and_a_check_stand_in_the_step_that_is_named(
@@ -259,7 +290,7 @@ def test_an_exception_leaves_a_step_as_it_does_in_python(there: Served, ada: Rem
     for tally in (there.tally.bind(ADA), ada):
         for error in (ValueError("broken"), KeyboardInterrupt()):
             run = tally.run("failing")
-            with pytest.raises(type(error)), run, run.step("tool_call", name="ls"):  # type: ignore[attr-defined]
+            with pytest.raises(type(error)), run, run.step("tool_call", name="ls"):
                 raise error
             [step] = ada.recordings.steps(run.id)
             entries = ada.recordings.entries(step.id)
