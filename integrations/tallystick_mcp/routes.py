@@ -125,7 +125,7 @@ MANAGE: Mapping[str, Route] = {
     "accept": _route("review", *_DECIDED, "changes", asks=True, id="proposal_id"),
     "defer": _route("review", *_DECIDED, asks=True, id="proposal_id"),
     "reject": _route("review", *_DECIDED, asks=True, id="proposal_id"),
-    "replay": _route("replay_later", tool="memory_replay", id="step_id"),
+    "replay": _route("replay", tool="memory_replay", id="step_id", changes="recipe"),
     "health": _route("doctor", tool="memory_health"),
     "stats": _route("sizes", tool="memory_stats"),
     "rebuild_index": _route("rebuild_index", "reason"),

@@ -93,8 +93,8 @@ TOOLS: Mapping[str, _Tool] = {
         "forget_matching: forget all by query. recover: undo forgetting. correct: mark "
         "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy into a "
         "project for a team. share: same, following it. pin: always shown. unpin: no longer. "
-        "accept: a proposal, with changes. defer: later. reject: no. replay: run a recorded step "
-        "again. health: problems. stats: disk space. rebuild_index: repair. Preview, then apply: "
+        "accept: a proposal, with changes. defer: later. reject: no. replay: a step again, with "
+        "changes; send: ask the model. health: problems. stats: disk space. rebuild_index: repair. Preview, then apply: "
         "a person is asked.",
         _CHANGES,
     ),

@@ -22,7 +22,15 @@ from tallystick.operations import (
     require_kind_of_models,
     warning_fields,
 )
-from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, MemoryState, Scope
+from tallystick.records import (
+    AccessKind,
+    ContextPack,
+    Explored,
+    JsonObject,
+    MemoryState,
+    ReplayResult,
+    Scope,
+)
 from tallystick.records import ExploreMode as _OperationMode
 from tallystick.records.framing import quoted_in
 from tallystick.tally import AllowedToolCall, BoundTally
@@ -330,6 +338,10 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         values.pop("mode", None)
         values.pop("confirm_token", None)
     fields_of_call = _of_operation(route, "manage", f"by the action {action}", values)
+    if action == "replay":
+        # In the changes: an argument of the tool would be in every prompt of every client.
+        recipe = {**(arguments.changes or {})}
+        fields_of_call |= {"send": recipe.pop("send", False), "recipe": recipe}
     if action in ("accept", "defer", "reject"):
         fields_of_call["decision"] = "edit" if fields_of_call.get("changes") else action
     if action in ("pin", "unpin"):
@@ -338,6 +350,9 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         raise InvalidInput("manage: a lock against agents is set by a person, not here.")
 
     def report_managed(result: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
+        if isinstance(result, ReplayResult):
+            # The request is as long as the step's; its differences are what was asked for.
+            result = result.model_copy(update={"request": None, "response": None})
         return f"{action}: done", {action: show_record(result)}
 
     return Call(caller, bound, route, fields_of_call, report_managed)

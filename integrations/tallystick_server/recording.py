@@ -39,7 +39,7 @@ from tallystick.records import (
     TargetProfile,
     ToolSpec,
 )
-from tallystick.tally import AllowedModelCall, AllowedToolCall
+from tallystick.tally import AllowedModelCall, AllowedToolCall, BoundTally
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
     RequestBody,
@@ -143,6 +143,11 @@ class Compile(RequestBody):
     working: bool = Field(
         default=True, description="False leaves the working memory of the run under way out."
     )
+
+    def compile_with(self, bound: BoundTally) -> CompiledContext:
+        """Compile the candidates. Raises as `compile`."""
+        options = {name: getattr(self, name) for name in Compile.model_fields if name != "items"}
+        return bound.compile(self.items, **options)
 
 
 class CheckedCallBody(RequestBody):
@@ -337,9 +342,8 @@ async def compile_context(
 
     def compile_items() -> Response:
         bound = bound_for(request, scope_header)
-        options = {name: getattr(body, name) for name in Compile.model_fields if name != "items"}
         with within(request, bound, run_header, step_header):
-            return answer(bound, bound.compile(body.items, **options))
+            return answer(bound, body.compile_with(bound))
 
     return await in_thread(compile_items)
 

@@ -87,7 +87,10 @@ CLI_ABSENT: Mapping[str, Mapping[str, str]] = {
     "forget": {"memory_id": _EITHER, "query": _EITHER},
     "show": {"run_id": _EITHER, "step_id": _EITHER},
     "why": {"run_id": "that of the step"},
-    "recompile": {"recipe": "an option for each of its parts"},
+    "recompile": {
+        "recipe": "an option for each of its parts",
+        "approval_token": "who types it is a person",
+    },
     "verify": {"run_id": "its argument may be a bundle too"},
     "review": {
         "proposal_id": "without it all that wait, one after the other",
@@ -187,7 +190,7 @@ MCP = Surface(
                 "action": "which of its operations; of a proposal its decision",
                 "id": "the id of whatever the action is about",
                 "reason": "needed by every change",
-                "changes": "of modify",
+                "changes": "of modify, of a proposal, of a replay",
                 "correction": "of correct",
                 "into": "of promote and share",
                 "field": "of redact",
@@ -195,6 +198,8 @@ MCP = Surface(
             },
             absent={
                 "decision": "an action each: accept, defer, reject; accept with `changes` edits",
+                "send": "among the `changes` of a replay",
+                "approval_token": "a person grants, and the same call passes",
                 **dict.fromkeys(("force", "manual_override"), _SESSION),
                 **dict.fromkeys(
                     (
@@ -208,7 +213,6 @@ MCP = Surface(
                         "source_type",
                         "evidence",
                         "valid_from",
-                        "recipe",
                         "repair",
                     ),
                     _APPLICATION,
@@ -248,7 +252,7 @@ MCP = Surface(
         "changed": "figures for a person",
         "diff": "figures for a person",
         "written": "figures for a person",
-        "replay": "a call of a model, which `replay` makes as a job",
+        "replay_later": "the action `replay` replays at once",
         "spaces": "the mode `scopes` lists what may be reached",
         "space": "the mode `scopes` lists what may be reached",
         "preview_member": "the step before `update_space`, which needs a person",

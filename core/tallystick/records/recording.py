@@ -317,6 +317,8 @@ class ReplayResult(Record):
     """True if the request equals the one in the receipt; None for a mutated replay."""
     response_matches: bool | None
     """True if the answer equals the recorded one; None if no model was given."""
+    response_diff: tuple[str, ...] = ()
+    """The differences of the answer from the recorded one, as the lines of a unified diff."""
     diff: CompileDiff | None = None
     """For a mutated replay: the differences of the context."""
     prompt_diff: tuple[str, ...] = ()
