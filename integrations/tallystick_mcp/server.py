@@ -94,8 +94,8 @@ TOOLS: Mapping[str, _Tool] = {
         "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy into a "
         "project for a team. share: same, following it. pin: always shown. unpin: no longer. "
         "accept: a proposal, with changes. defer: later. reject: no. replay: a step again, with "
-        "changes; send: ask the model. health: problems. stats: disk space. rebuild_index: repair. Preview, then apply: "
-        "a person is asked.",
+        "changes; send: ask the model. health: problems. stats: disk space. rebuild_index: repair. "
+        "Preview, then apply: a person is asked.",
         _CHANGES,
     ),
 }

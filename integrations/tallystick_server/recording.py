@@ -141,12 +141,19 @@ class Compile(RequestBody):
     target: TargetProfile | None = None
     as_of: MomentField | None = None
     working: bool = Field(
-        default=True, description="False leaves the working memory of the run under way out."
+        default=True,
+        description="False leaves out what the run under way and its thread keep in mind.",
+    )
+    thread: str | None = Field(
+        default=None, description="The thread whose working memory is a candidate instead."
     )
 
     def compile_with(self, bound: BoundTally) -> CompiledContext:
         """Compile the candidates. Raises as `compile`."""
-        options = {name: getattr(self, name) for name in Compile.model_fields if name != "items"}
+        fields = set(Compile.model_fields) - {"items", "thread"}
+        options = {name: getattr(self, name) for name in fields}
+        if self.thread is not None:
+            options["working"] = bound.working.of(thread=self.thread)
         return bound.compile(self.items, **options)
 
 

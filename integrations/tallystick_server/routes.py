@@ -97,6 +97,10 @@ ROUTES: tuple[Route, ...] = (
         "Context",
         _route("context_pack", "POST /context/pack"),
         _route("wake", "POST /context/wake"),
+        _route("working_set", "POST /working"),
+        _route("working_list", "GET /working"),
+        _route("working_get", "GET /working/{name:path}"),
+        _route("working_drop", "DELETE /working/{name:path}"),
     ),
     *_group(
         "Access",

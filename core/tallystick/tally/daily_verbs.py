@@ -243,17 +243,6 @@ class DailyVerbs(MemoryView):
                 call.record("memory_read", explored, summary={"memories": ids}, scopes=shown)
         return explored
 
-    def working(self, run_id: str | None = None) -> memory.WorkingMemory:
-        """Return the working memory of a run, by default the open one.
-
-        Raises InvalidInput where no run is open.
-        """
-        run = current_run()
-        run_id = run_id if run_id is not None or run is None else run.id
-        if run_id is None:
-            raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
-        return memory.WorkingMemory(self._services.memory, self.actor, self.scope, run_id)
-
     def compile(
         self,
         items: CandidateItems,

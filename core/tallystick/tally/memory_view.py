@@ -23,7 +23,7 @@ from tallystick.memory.documents import (
 from tallystick.memory.fields import labels_of
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
-from tallystick.recorder import Recordings, active_run, active_step, current_run
+from tallystick.recorder import Recordings, current_run
 from tallystick.records import (
     MOST_RESULTS,
     Actor,
@@ -76,7 +76,13 @@ from tallystick.records.arguments import (
 )
 from tallystick.records.wire import PROCESS_ONLY
 from tallystick.storage.rows.short_ids import IdKind
-from tallystick.tally.observed_calls import ObservedCall, actor_in_history, is_open, observe
+from tallystick.tally.observed_calls import (
+    ObservedCall,
+    actor_in_history,
+    observe,
+    run_under_way,
+    thread_of,
+)
 from tallystick.tally.services import Services
 
 RememberMode = Annotated[
@@ -132,16 +138,21 @@ class MemoryView:
         """Return the working memory of the open run, where it is in one of `scopes` and the run has
         no other readers.
         """
-        services, step, run = self._services, active_step.get(), active_run.get()
-        if step is not None and step.is_open:
-            run = step.run
-        if run is None or not is_open(run, services.recorder) or self.scope not in scopes:
+        run = run_under_way(self._services.recorder)
+        if run is None or self.scope not in scopes:
             return None
         if self.scope != run.scope:
-            with services.store.database.read() as connection:
-                if widens(connection, services.gate, self.actor, self.scope, run.scope):
+            with self._services.store.database.read() as connection:
+                if widens(connection, self._services.gate, self.actor, self.scope, run.scope):
                     return None
-        return WorkingMemory(services.memory, self.actor, self.scope, run.id)
+        return self.working
+
+    @property
+    def working(self) -> WorkingMemory:
+        """What the run under way and its thread keep in mind: set, get, list and drop values."""
+        run = run_under_way(self._services.recorder)
+        place = (None, None) if run is None else (run.id, thread_of(run))
+        return WorkingMemory(self._services.memory, self.actor, self.scope, *place)
 
     def _wake_worker(self) -> None:
         """Wake the background after a write: `Background.wake`, without its detour at every one."""

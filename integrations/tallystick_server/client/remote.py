@@ -33,6 +33,7 @@ from tallystick.tally.served_verbs import (
     SpaceVerbs,
     TallyVerbs,
     TokenVerbs,
+    WorkingVerbs,
 )
 from tallystick_learning import LearningVerbs
 from tallystick_server.client.aio import AsyncRemoteTally
@@ -105,6 +106,12 @@ class RemoteLearning(_Face, LearningVerbs):
     """What a model concludes from memories, behind a server."""
 
     part = "learning."
+
+
+class RemoteWorkingMemory(_Face, WorkingVerbs):
+    """What a run and its thread keep in mind, behind a server."""
+
+    part = "working."
 
 
 class RemoteApprovals(_Face, ApprovalVerbs):
@@ -187,6 +194,7 @@ class RemoteTally(_Face, TallyVerbs):
     spaces = OfferedPart(RemoteSpaces)
     tokens = OfferedPart(RemoteTokens)
     recordings = OfferedPart(RemoteRecordings)
+    working = OfferedPart(RemoteWorkingMemory)
 
     @property
     def items(self) -> RemoteItems:

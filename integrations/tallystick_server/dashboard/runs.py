@@ -308,7 +308,7 @@ def _conversation(visit: Visit) -> Response:
 def _working(visit: Visit) -> Response:
     """The values that a run keeps beside its memories."""
     run: RunRecord = visit.call("run", run_id=visit.path("run_id"))
-    values = visit.within(run.scope).working(run.id).all()
+    values = visit.within(run.scope).working.of(run.id).all()
     return visit.page("working.html", run=run, values=values)
 
 

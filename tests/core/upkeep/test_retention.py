@@ -90,7 +90,7 @@ def test_a_tally_of_a_library_call_destroys_no_text(open_tally: OpenTally) -> No
         forgotten = mine.remember("The heron nests in March.").id
         mine.forget(forgotten, reason="r")
         expired = mine.remember("The tide turns at noon.", expires_at=calendar.now() + DAY).id
-        mine.working("run").set("plan", "Mend the boat.", expires_in=60)
+        mine.working.of("run").set("plan", "Mend the boat.", expires_in=60)
         mine.remember("The reed bends.", idempotency_key="once")
         tally.drain()
         a_day_passes(tally, calendar, 400)
