@@ -37,7 +37,7 @@ from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_mcp.answers import show_record
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.callers import Caller
-from tallystick_mcp.routes import ADD, EXPLORE, MANAGE, SEARCH, Route
+from tallystick_mcp.routes import ADD, EXPLORE, LET_GO, MANAGE, SEARCH, Route
 
 _ACCESS: Mapping[str, AccessKind] = {
     "modify": "correct",
@@ -333,6 +333,8 @@ def _report_added(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
 def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonObject) -> Call:
     action = str(values.pop("action"))
     route = MANAGE[action]
+    if action == "hold" and arguments.replacement is None:
+        route = LET_GO
     if route.asks and not route.operation.needs_preview:
         # The mode and the token are the tool's own: the operation has no preview.
         values.pop("mode", None)

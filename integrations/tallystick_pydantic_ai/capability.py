@@ -437,6 +437,8 @@ class TallyMemory(OncePerAgent):
     scope: str | Scope | None = None
     approval: Approval = "auto"
     """Agents to which the tools that ask a person are offered; see `memory_toolset`."""
+    working: bool = False
+    """True to let the model keep its task and plan, by `memory_working`."""
     id: str | None = "tallystick"
 
     def __post_init__(self) -> None:
@@ -449,7 +451,11 @@ class TallyMemory(OncePerAgent):
         )
         # One for all runs, so that what it has to say is said once.
         self._toolset = memory_toolset(
-            self.tally, actor=self.actor, scope=self.scope, approval=self.approval
+            self.tally,
+            actor=self.actor,
+            scope=self.scope,
+            approval=self.approval,
+            working=self.working,
         )
 
     def get_instructions(self) -> str:
@@ -560,6 +566,7 @@ def Tallystick(
     rules: bool = True,
     task_type: str | None = None,
     approval: Approval = "auto",
+    working: bool = False,
     budget: int = _BUDGET,
     memories: int = _MEMORIES,
     strict: bool = False,
@@ -569,7 +576,8 @@ def Tallystick(
 
     `context` gives each run the best of `memories` recalled ones in at most `budget` tokens;
     `tools` offers the six memory tools; the two that ask a person need `DeferredToolRequests` in
-    the agent's `output_type`, and are left out otherwise (`approval`, see `memory_toolset`).
+    the agent's `output_type`, and are left out otherwise (`approval`, see `memory_toolset`); with
+    `working` the model keeps its task and plan too.
     `record` makes receipts, and with `strict` a failure to record is raised. `capture` remembers
     the words of the `user`, or those of `both`, when a run ends; a typed output is remembered as
     its JSON text. `rules` enforces the rules of the tally over tool and model calls, of which
@@ -585,7 +593,7 @@ def Tallystick(
     _refuse_unused(
         switches,
         record={"agent_name": agent_name, "strict": strict, "capture": capture != "off"},
-        tools={"approval": approval != "auto"},
+        tools={"approval": approval != "auto", "working": working},
         context={"budget": budget != _BUDGET, "memories": memories != _MEMORIES},
         rules={"task_type": task_type},
     )
@@ -602,7 +610,9 @@ def Tallystick(
             )
         )
     if tools:
-        leaves.append(TallyMemory(tally, actor=actor, scope=scope, approval=approval))
+        leaves.append(
+            TallyMemory(tally, actor=actor, scope=scope, approval=approval, working=working)
+        )
     if context:
         leaves.append(
             TallyContext(tally, actor=actor, scope=scope, budget=budget, memories=memories)

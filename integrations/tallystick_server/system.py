@@ -16,7 +16,7 @@ from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.kit import has_rules, tool_arguments
 from tallystick.kit.frames import codes_for_caller
-from tallystick.operations import MEMORY_TOOLS
+from tallystick.operations import MODEL_TOOLS
 from tallystick.records import Foil, JsonObject, Receipt
 from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_hooks import BadPayload, HookFormat
@@ -240,9 +240,9 @@ async def call_tool(
     The rules of the tally over tool calls hold. A tool that changes memory needs the approval of
     whoever runs the agent too, which the caller has asked for.
     """
-    tool = MEMORY_TOOLS.get(name)
+    tool = MODEL_TOOLS.get(name)
     if tool is None:
-        raise NotFound(f"There is no tool of that name: {', '.join(MEMORY_TOOLS)}.")
+        raise NotFound(f"There is no tool of that name: {', '.join(MODEL_TOOLS)}.")
     arguments = tool_arguments(name, body)
 
     def call(bound: BoundTally) -> Any:

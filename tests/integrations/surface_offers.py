@@ -156,7 +156,18 @@ MCP = Surface(
             absent={
                 "scopes": "the boundary of the server, narrowed by `project`",
                 **dict.fromkeys(
-                    ("states", "mode", "budget_tokens", "model", "after", "state", "actor", "foil"),
+                    (
+                        "states",
+                        "mode",
+                        "budget_tokens",
+                        "model",
+                        "after",
+                        "state",
+                        "actor",
+                        "foil",
+                        "lifetime",
+                        "run_id",
+                    ),
                     _APPLICATION,
                 ),
             },
@@ -185,7 +196,7 @@ MCP = Surface(
             ),
         ),
         "manage": Offer(
-            tuple(dict.fromkeys(route.operation.name for route in MANAGE.values())),
+            (*dict.fromkeys(route.operation.name for route in MANAGE.values()), "working_drop"),
             own={
                 "action": "which of its operations; of a proposal its decision",
                 "id": "the id of whatever the action is about",
@@ -193,8 +204,8 @@ MCP = Surface(
                 "changes": "of modify, of a proposal, of a replay",
                 "correction": "of correct",
                 "into": "of promote and share",
-                "field": "of redact",
-                "replacement": "of redact",
+                "field": "of redact; the name of what a thread keeps",
+                "replacement": "of redact; what a thread keeps",
             },
             absent={
                 "decision": "an action each: accept, defer, reject; accept with `changes` edits",
@@ -214,6 +225,9 @@ MCP = Surface(
                         "evidence",
                         "valid_from",
                         "repair",
+                        "lifetime",
+                        "run_id",
+                        "expires_in",
                     ),
                     _APPLICATION,
                 ),
@@ -247,6 +261,7 @@ MCP = Surface(
         "proposal": "the mode `reviews` lists them with all they have",
         "approval": "the mode `approvals` lists them with all they have",
         "run": "the resource tally://run/{id}",
+        "working_get": "the mode `working` lists them with all they have",
         "step": "`steps` lists them with all they have",
         "entries": "payloads, which a person reads at a terminal",
         "changed": "figures for a person",

@@ -374,7 +374,7 @@ class WorkingMemory:
 def _require_storable(argument: str, text: str | None) -> None:
     """Raise InvalidInput for a name or an id that no database keeps."""
     if text is not None and not is_storable(text):
-        raise InvalidInput(f"`{argument}` is a text without NUL and without halves of characters.", argument=argument)
+        raise InvalidInput(f"`{argument}` has a NUL or half of a character.", argument=argument)
     require_length(argument, text)
 
 

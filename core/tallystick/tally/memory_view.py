@@ -135,24 +135,27 @@ class MemoryView:
         return observe(self._services, self.actor, self.scope, kind, name)
 
     def _working_of_run(self, scopes: Sequence[Scope]) -> WorkingMemory | None:
-        """Return the working memory of the open run, where it is in one of `scopes` and the run has
-        no other readers.
+        """Return the working memory of the open run and of the thread, where it is in one of
+        `scopes` and the run has no other readers.
         """
-        run = run_under_way(self._services.recorder)
-        if run is None or self.scope not in scopes:
+        run, working = run_under_way(self._services.recorder), self.working
+        if self.scope not in scopes or not (working.run_id or working.thread):
             return None
-        if self.scope != run.scope:
+        if run is not None and self.scope != run.scope:
             with self._services.store.database.read() as connection:
                 if widens(connection, self._services.gate, self.actor, self.scope, run.scope):
                     return None
-        return self.working
+        return working
 
     @property
     def working(self) -> WorkingMemory:
         """What the run under way and its thread keep in mind: set, get, list and drop values."""
-        run = run_under_way(self._services.recorder)
-        place = (None, None) if run is None else (run.id, thread_of(run))
-        return WorkingMemory(self._services.memory, self.actor, self.scope, *place)
+        run, actor = run_under_way(self._services.recorder), self.actor
+        thread = None if run is None else thread_of(run)
+        if thread is None and actor.credential is None:  # of a token it is no conversation
+            thread = actor.session_id
+        run_id = None if run is None else run.id
+        return WorkingMemory(self._services.memory, actor, self.scope, run_id, thread)
 
     def _wake_worker(self) -> None:
         """Wake the background after a write: `Background.wake`, without its detour at every one."""

@@ -114,7 +114,7 @@ def test_values_that_have_expired_or_were_dropped_leave_the_context(open_tally: 
 
 def test_a_thread_keeps_its_plan_from_turn_to_turn(open_tally: OpenTally) -> None:
     clock = StepClock()
-    turn = {"thread_id": "chat-7"}
+    turn: dict[str, Any] = {"thread_id": "chat-7"}
     with open_tally(clock=clock) as tally:
         apollo = tally.bind(ALICE, scope="project:apollo")
         with apollo.run("coder", metadata=turn):
@@ -127,9 +127,7 @@ def test_a_thread_keeps_its_plan_from_turn_to_turn(open_tally: OpenTally) -> Non
             hidden = apollo.working.all()
         with apollo.run("coder", metadata={"thread_id": "chat-8"}):
             elsewhere = apollo.compile([REQUEST], budget=600)
-        outside = apollo.compile(
-            [REQUEST], budget=600, working=apollo.working.of(thread="chat-7")
-        )
+        outside = apollo.compile([REQUEST], budget=600, working=apollo.working.of(thread="chat-7"))
         listed = apollo.working.list(thread="chat-7")
         clock.advance(seconds=24 * 3600)
         later = apollo.working.list(thread="chat-7")
