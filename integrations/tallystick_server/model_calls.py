@@ -96,16 +96,14 @@ async def call_model(
         }
 
     def call() -> Response:
-        chosen = options()
         with compiled() as context, sorted_errors(body.name):
-            return answer(bound, _fields(bound.call_model(context, **chosen)))
+            return answer(bound, _fields(bound.call_model(context, **options())))
 
     def events() -> Iterator[JsonObject]:
-        chosen = options()
         with (
             compiled() as context,
             sorted_errors(body.name),
-            bound.stream_model(context, **chosen) as stream,
+            bound.stream_model(context, **options()) as stream,
         ):
             yield {"type": "start"}
             for event in stream:
