@@ -27,7 +27,7 @@ from tallystick_pydantic_ai import Tallystick
 from .served import ADA, Served, served
 
 OpenTally = Callable[..., Tally]
-KEEP = {"action": "set", "name": "plan", "value": ["read", "mend"]}
+KEEP: dict[str, Any] = {"action": "set", "name": "plan", "value": ["read", "mend"]}
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def _next_turn(tally: Tally, thread: str) -> set[str]:
 
 def test_no_runtime_offers_it_unless_it_is_asked_for(tally: Tally) -> None:
     bound = tally.bind(ADA)
-    offered = {
+    offered: dict[str, Callable[[bool], list[Any]]] = {
         "langchain": lambda on: [tool.name for tool in langchain_tools(bound, working=on)],
         "llama_index": lambda on: [tool.metadata.name for tool in llama_tools(bound, working=on)],
         "openai": lambda on: [spec.name for spec in ResponsesMemoryTools(bound, working=on).specs],
@@ -99,11 +99,11 @@ def test_an_sdk_and_llama_index_keep_a_plan_in_the_run_under_way(tally: Tally) -
         each for each in llama_tools(bound, working=True) if each.metadata.name == "memory_working"
     ]
     with bound.run("agent", metadata={"thread_id": "sdk"}):
-        plain.run(ModelToolCall(id="c1", name="memory_working", arguments=dict(KEEP)))
+        plain.run(ModelToolCall(id="c1", name="memory_working", arguments=KEEP))
     with bound.run("agent", metadata={"thread_id": "li"}):
         asyncio.run(llama.acall(**KEEP))
     with bound.run("agent") as run:
-        answer = plain.run(ModelToolCall(id="c2", name="memory_working", arguments=dict(KEEP)))
+        answer = plain.run(ModelToolCall(id="c2", name="memory_working", arguments=KEEP))
 
     assert _next_turn(tally, "sdk") == _next_turn(tally, "li") == {"working:plan"}
     assert answer == {"name": "plan", "lifetime": "run"}
