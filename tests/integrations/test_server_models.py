@@ -153,7 +153,7 @@ def test_rules_and_the_budget_hold_and_what_the_provider_raises_is_an_error_of_o
         large = {**asking, "model": "gpt-5", "preflight": "refuse"}
         too_large = http.post("/v1/model/call", json=large)
     assert openais.bodies == []
-    openais.answers = [refusing(429, "rate_limit")]
+    openais.answers[:] = [refusing(429, "rate_limit")]
     with ada.run("birds"), pytest.raises(ModelUnavailable, match="429"):
         ada.call_model(compiled, provider="openai:gpt-5")
 
@@ -162,7 +162,7 @@ def test_rules_and_the_budget_hold_and_what_the_provider_raises_is_an_error_of_o
     [approval] = problem(waits)["facts"]["approvals"]
     with there.remote(token_class="session") as person:
         token = person.approvals.approve(approval["id"], reason="fine").token
-    openais.answers = [Openais.answer(Openais.text("In March."))]
+    openais.answers[:] = [Openais.answer(Openais.text("In March."))]
     granted = {**asking, "model": "gpt-5-mini", "approval_token": token}
     assert http.post("/v1/model/call", json=granted).status_code == 200
     assert problem(http.post("/v1/model/call", json=granted))["code"] == "token_refused"
@@ -224,7 +224,7 @@ def test_a_replay_asks_the_model_again_for_a_person_and_shows_what_differs(
     there: Served, ada: RemoteTally, openais: Openais
 ) -> None:
     step_id = _recorded(ada)
-    openais.answers = [Openais.answer(Openais.text("In April."))]
+    openais.answers[:] = [Openais.answer(Openais.text("In April."))]
     with there.remote(token_class="session") as person:
         exact = person.recordings.replay(step_id, send=True)
         changed = person.recordings.replay(step_id, send=True, token_budget=400)
@@ -264,7 +264,7 @@ def test_a_page_replays_with_the_model_where_one_is_listed(
     there: Served, ada: RemoteTally, openais: Openais
 ) -> None:
     step_id = _recorded(ada)
-    openais.answers = [Openais.answer(Openais.text("In April."))]
+    openais.answers[:] = [Openais.answer(Openais.text("In April."))]
     with Browser(there.tcp, there.token(token_class="session")) as browser:
         form = browser.get(f"steps/{step_id}/replay").forms[2]
         page = browser.send(form, send="yes")

@@ -230,15 +230,16 @@ def test_a_step_id_carries_no_authority(there: Served, ada: RemoteTally) -> None
 
 
 def test_a_step_is_known_by_the_id_of_its_compile(there: Served, ada: RemoteTally) -> None:
-    compiled_twice = []
+    compiled_twice, steps = [], []
     with ada.run("compiling") as run:
         for _ in range(2):
             with run.step("model_call") as step:
-                compiled = ada.compile(_items("A question."), budget=100, as_of=AS_OF)
-                compiled_twice.append(compiled.id)
-    assert len(set(compiled_twice)) == 1
+                compiled_twice.append(ada.compile(_items("A question."), budget=100, as_of=AS_OF))
+            steps.append(step.id)
+    [compiled, again] = compiled_twice
+    assert compiled.id == again.id
     http, path = there.http(there.token()), f"/v1/compilations/{compiled.id}"
-    by_compile, by_step = http.get(path), http.get(f"/v1/compilations/{step.id}")
+    by_compile, by_step = http.get(path), http.get(f"/v1/compilations/{steps[1]}")
     strangers = there.http(there.token(BOB)).get(path)
 
     assert by_compile.json()["result"] == by_step.json()["result"], "the latest step that made it"
