@@ -493,7 +493,7 @@ def _metadata() -> Mapping[str, Any]:
 def _goal_of_run(bound: BoundTally, run_id: str) -> str | None:
     """Return the goal of the run that this one goes on with; None if it is gone or another's."""
     try:
-        return bound.recordings.run(run_id).user_goal
+        return bound.recordings.run(run_id).goal
     except NotFound:
         return None
 

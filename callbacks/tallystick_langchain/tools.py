@@ -15,13 +15,14 @@ from tallystick.kit import (
     ActorSource,
     TallyElsewhere,
     binder_of,
+    check_flag,
     check_word,
     has_rules,
     is_enforced,
     run_memory_tool,
 )
 from tallystick.kit.configurable import call_of_config
-from tallystick.operations import MEMORY_TOOLS, MemoryTool, not_approved
+from tallystick.operations import MODEL_TOOLS, MemoryTool, not_approved, offered_tools
 from tallystick.records import Scope
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_langchain.approvals import ActionRequest, ask_person, check_with_approval
@@ -36,6 +37,7 @@ def memory_tools(
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     approval: Approval = "interrupt",
+    working: bool = False,
 ) -> list[BaseTool]:
     """Memory tools for `create_agent(model, tools=[*memory_tools(tally), …])`.
 
@@ -43,9 +45,10 @@ def memory_tools(
     LangChain's own `HumanInTheLoopMiddleware` makes, until `Command(resume={"decisions": [{"type":
     "approve"}]})`: the graph needs a checkpointer. With `approval="elsewhere"` they act at
     once, for agents whose middleware asks. The tally may be one behind a server, whose rules hold
-    there.
+    there. With `working` the model keeps its task and plan by `memory_working`.
     """
     binder = binder_of(tally, runtime="langchain", piece="memory_tools", actor=actor, scope=scope)
+    check_flag("working", working)
     check_word("approval", approval, Approval)
 
     def check_call(bound: BoundTally, tool: str, arguments: dict[str, Any]) -> AllowedToolCall:
@@ -56,7 +59,7 @@ def memory_tools(
         )
 
     def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
-        memory_tool = MEMORY_TOOLS[tool]
+        memory_tool = MODEL_TOOLS[tool]
         bound = binder.bound(call_of_config(binder, config))
         check = AllowedToolCall(checked=arguments)
         if isinstance(bound, BoundTally):
@@ -88,5 +91,5 @@ def memory_tools(
             description=tool.description,
             metadata={ENFORCED: not isinstance(tally, TallyElsewhere)},
         )
-        for tool in MEMORY_TOOLS.values()
+        for tool in offered_tools(working=working)
     ]

@@ -222,6 +222,12 @@ class Settings(BaseSettings):
     their sources.
     """
 
+    providers: tuple[str, ...] = ()
+    """Models that are called for callers over HTTP and MCP, and for the dashboard, with a key from
+    the environment of this process: names and patterns such as `openai:*`. Nothing is sent for them
+    where there is none.
+    """
+
     environment: str | None = None
     """The environment of this process for rules, such as `production`, where a call names none."""
     time_zone: str = "UTC"

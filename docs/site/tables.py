@@ -51,7 +51,7 @@ KIND_MEANINGS = {
     "summary": "anything else in short",
     "artifact": "something that was made, such as a report",
     "artifact_index": "a list of artifacts",
-    "working": "a value that a run keeps in mind",
+    "working": "a value that a run or a thread keeps in mind",
     "pattern": "something that recurs",
     "rule": "how something should always be done",
     "template": "a form to fill in",

@@ -20,7 +20,9 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
     group: {name: file for file, names in files.items() for name in names.split()}
     for group, files in {
         "Everyday": {"setup": "init", "everyday": "remember recall memories explore wake pack"},
-        "One memory": {"memory": "inspect history modify correct forget recover promote share"},
+        "One memory": {
+            "memory": "inspect history modify correct forget recover promote share working"
+        },
         "Runs and receipts": {
             "serve": "ui",
             "runs": "runs show why trace uses diff recompile",

@@ -1,8 +1,11 @@
-"""Commands that look after one memory: inspect, change, copy and forget it."""
+"""Commands that look after one memory: inspect, change, copy and forget it; and after what a run or
+a thread keeps in mind.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -77,3 +80,41 @@ def forget(
         return Answer(value, views.correction_view(correction))
     change = call.do("forget", memory_id=memory_id)
     return Answer(change, views.change_line(change))
+
+
+@command(
+    *("working_list", "working_get", "working_set", "working_drop"),
+    without=("name", "value"),
+    helps={"action": "list; get, set or drop NAME."},
+    scope="home",
+)
+def working(
+    call: Call,
+    action: Literal["list", "get", "set", "drop"] = "list",
+    name: Annotated[str | None, "Of the value: task, plan, questions, facts, or another."] = None,
+    value: Annotated[str | None, "Of set: JSON, or a text."] = None,
+    /,
+) -> Answer:
+    """List what a run or a thread keeps in mind; read, set or drop one value of it."""
+    if (name is None) != (action == "list") or (value is None) != (action != "set"):
+        raise InvalidInput("Write tally working list, get NAME, set NAME VALUE or drop NAME.")
+    if action == "list":
+        values = call.do("working_list")
+        return Answer(values, views.working_table(values) if values else "Nothing is kept in mind.")
+    if action == "drop":
+        dropped = call.do("working_drop", name=name)
+        return Answer(dropped, "✓ dropped" if dropped else "There is no such value.", dropped)
+    if action == "set":
+        kept = call.do("working_set", name=name, value=_as_json(value or ""))
+    else:
+        kept = call.do("working_get", name=name)
+    nothing = "There is no such value."
+    return Answer(kept, nothing if kept is None else views.working_table([kept]), kept is not None)
+
+
+def _as_json(text: str) -> Any:
+    """Return a value that was typed: JSON where it is some, else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
-from tallystick.tally import BoundTally, is_provider, model_provider
+from tallystick.tally import BoundTally, is_provider, model_provider, replay_call
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import terminal
 from tallystick_cli.session import complete_id, find_run_or_step, step_of
@@ -145,7 +145,7 @@ def diff(call: Call) -> Any:
 
 @command(
     "replay",
-    without=("recipe",),
+    without=("recipe", "approval_token"),
     helps={
         "provider": "Compile for this provider instead, and make its request: openai, anthropic, "
         "or one of yours.",
@@ -180,7 +180,10 @@ def recompile(
     if send and provider is None:
         raise InvalidInput("Name the provider to send to: --provider openai --model gpt-5.")
     if provider is not None and is_provider(provider):
-        changes |= _of_provider(owner, f"{provider}:{model or record.name}", send=send)
+        chosen = model_provider(f"{provider}:{model or record.name}")
+        changes["render"] = chosen.render
+        if send:
+            changes["call"] = replay_call(owner, chosen, piece="tally recompile")
     elif send:
         raise InvalidInput(f"{provider} is no provider that is installed.")
     result = (owner.recordings.replay if keep else owner.recordings.preview_replay)(
@@ -188,24 +191,6 @@ def recompile(
     )
     lines = [] if result.step_id is None else [f"Kept as step {result.step_id}."]
     return Answer(result, [views.replay_view(result), *lines])
-
-
-def _of_provider(owner: BoundTally, name: str, *, send: bool) -> dict[str, Any]:
-    """Return how a replay makes the request of a provider, and sends it if it is to: by the rules
-    over model calls, and refused before if it does not pair or there is no key.
-    """
-    provider = model_provider(name)
-
-    def call(request: Any) -> Any:
-        provider.check(request)
-        provider.require_ready()
-        check = owner.check_model_call(
-            provider=provider.name, model=provider.model, request=request, piece="tally recompile"
-        )
-        body = provider.send(check.request).body
-        return {"answer": provider.parse(body).recorded(), "native": body}
-
-    return {"render": provider.render, **({"call": call} if send else {})}
 
 
 def _left_out(

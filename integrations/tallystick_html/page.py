@@ -93,7 +93,7 @@ def _maker() -> str:
 def _page(content: bytes) -> bytes:
     stored = read_bundle(content)
     run = stored.run
-    title = f"{run.agent_name}: {cut(run.user_goal, 90)}" if run.user_goal else run.agent_name
+    title = f"{run.agent_name}: {cut(run.goal, 90)}" if run.goal else run.agent_name
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     head = tag(
         "head",
@@ -118,7 +118,7 @@ def _run_facts(stored: BundledRun) -> Html:
     run = stored.run
     facts = {
         "agent": run.agent_name,
-        "goal": run.user_goal,
+        "goal": run.goal,
         "visible to": run.scope,
         "started": moment(run.started_at),
         "took": duration(run.started_at, run.ended_at),

@@ -92,7 +92,7 @@ def _run(run: RunRecord) -> Html:
     return _facts(
         f"run of {run.agent_name}",
         {
-            "goal": run.user_goal,
+            "goal": run.goal,
             "status": run.status,
             "scope": run.scope,
             "started": moment(run.started_at),

@@ -16,11 +16,12 @@ from tallystick.kit import (
     TallyElsewhere,
     ToolCall,
     binder_of,
+    check_flag,
     check_word,
     run_memory_tool,
     tool_arguments,
 )
-from tallystick.operations import MEMORY_TOOLS, MemoryTool, not_approved
+from tallystick.operations import MemoryTool, not_approved, offered_tools
 from tallystick.records import Scope, json_bytes, text_digest
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_llama_index.actors import call_of_workflow
@@ -39,6 +40,7 @@ def memory_tools(
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     approval: ApprovalRoute = "event",
+    working: bool = False,
 ) -> list[FunctionTool]:
     """Memory tools for `FunctionAgent(tools=[*memory_tools(tally), …])`.
 
@@ -46,9 +48,11 @@ def memory_tools(
     for the `HumanResponseEvent` of the same `waiter_id`, whose `response` is `yes` or a reason
     against it. With `approval="elsewhere"` they act at once. All go by the rules of the tally, as
     `ruled_tools` do; a person whom a rule has asked is not asked again. The
-    tally may be one behind a server, whose rules hold there.
+    tally may be one behind a server, whose rules hold there. With `working` the model
+    keeps its task and plan by `memory_working`.
     """
     binder = binder_of(tally, runtime="llama_index", piece="memory_tools", actor=actor, scope=scope)
+    check_flag("working", working)
     check_word("approval", approval, ApprovalRoute)
     rules = ToolRules(binder, "memory_tools", approval) if isinstance(binder, Binder) else None
 
@@ -111,7 +115,7 @@ def memory_tools(
         _MemoryTool.from_defaults(
             async_fn=function_of(tool), name=tool.name, description=tool.description
         )
-        for tool in MEMORY_TOOLS.values()
+        for tool in offered_tools(working=working)
     ]
     for tool in tools:
         if isinstance(binder, Binder):

@@ -65,6 +65,7 @@ EXPLORE: Mapping[str, Route] = {
     "source": _route("source", id="source_id"),
     "context": _route("context_pack", "query"),
     "wake": _route("wake"),
+    "working": _route("working_list", tool="memory_working", id="thread"),
     "runs": _route("runs", "limit", "before"),
     "steps": _route("steps", id="run_id"),
     "receipt": _route("receipt", id="step_id"),
@@ -125,9 +126,22 @@ MANAGE: Mapping[str, Route] = {
     "accept": _route("review", *_DECIDED, "changes", asks=True, id="proposal_id"),
     "defer": _route("review", *_DECIDED, asks=True, id="proposal_id"),
     "reject": _route("review", *_DECIDED, asks=True, id="proposal_id"),
-    "replay": _route("replay_later", tool="memory_replay", id="step_id"),
+    "hold": _route(
+        "working_set",
+        "idempotency_key",
+        tool="memory_working",
+        id="thread",
+        field="name",
+        replacement="value",
+    ),
+    "replay": _route("replay", tool="memory_replay", id="step_id", changes="recipe"),
     "health": _route("doctor", tool="memory_health"),
     "stats": _route("sizes", tool="memory_stats"),
     "rebuild_index": _route("rebuild_index", "reason"),
 }
 """By action."""
+
+LET_GO: Route = _route(
+    "working_drop", "idempotency_key", tool="memory_working", id="thread", field="name"
+)
+"""Behind `hold` without a replacement."""

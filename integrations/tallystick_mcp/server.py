@@ -65,20 +65,20 @@ TOOLS: Mapping[str, _Tool] = {
     "search": _Tool(
         Search,
         "Recall or look up what is known, was said, agreed, decided or preferred: what, which, "
-        "who, why; facts, decisions, lessons, constraints. Newest first without a query. "
+        "who, why; facts, decisions, lessons, constraints. No query: newest first. "
         "Times: ISO 8601.",
         _READS,
     ),
     "explore": _Tool(
         Explore,
-        "scopes: scopes, projects. list: what is stored, by page. related: links; concluded from "
-        "it. dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
+        "scopes: scopes, projects. list: what is stored. related: links; concluded from it. "
+        "dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
-        "context: a pack answering a question. wake: as a session starts. runs: recorded runs of "
-        "agents. steps: of a run. receipt: of a step. why: what its context held or left out. "
+        "context: a pack answering a question. wake: session start. working: a thread's plan. "
+        "runs: of agents. steps: of a run. receipt: of a step. why: what its context held. "
         "trace: where a sentence is from. verify: prove a run unaltered. uses: steps with a "
-        "memory. reviews: proposals. approvals: pending. access: an actor's reach. policy: would "
-        "rules allow a tool call.",
+        "memory. reviews: proposals. approvals: pending. access: an actor's reach. policy: may a "
+        "tool be called.",
         _READS,
     ),
     "add": _Tool(
@@ -90,12 +90,12 @@ TOOLS: Mapping[str, _Tool] = {
     "manage": _Tool(
         Manage,
         "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
-        "forget_matching: forget all by query. recover: undo forgetting. correct: mark "
-        "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy into a "
-        "project for a team. share: same, following it. pin: always shown. unpin: no longer. "
-        "accept: a proposal, with changes. defer: later. reject: no. replay: run a recorded step "
-        "again. health: problems. stats: disk space. rebuild_index: repair. Preview, then apply: "
-        "a person is asked.",
+        "forget_matching: all by query. recover: undo forgetting. correct: mark "
+        "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy to a "
+        "project, team. share: same, following. pin: always shown. unpin: not. accept: a "
+        "proposal, with changes. defer: later. reject: no. hold: in working. replay: run a "
+        "recorded step again, with changes. health: problems. stats: disk space. "
+        "rebuild_index: repair. Preview, apply: a person is asked.",
         _CHANGES,
     ),
 }

@@ -22,14 +22,22 @@ from tallystick.operations import (
     require_kind_of_models,
     warning_fields,
 )
-from tallystick.records import AccessKind, ContextPack, Explored, JsonObject, MemoryState, Scope
+from tallystick.records import (
+    AccessKind,
+    ContextPack,
+    Explored,
+    JsonObject,
+    MemoryState,
+    ReplayResult,
+    Scope,
+)
 from tallystick.records import ExploreMode as _OperationMode
 from tallystick.records.framing import quoted_in
 from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_mcp.answers import show_record
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.callers import Caller
-from tallystick_mcp.routes import ADD, EXPLORE, MANAGE, SEARCH, Route
+from tallystick_mcp.routes import ADD, EXPLORE, LET_GO, MANAGE, SEARCH, Route
 
 _ACCESS: Mapping[str, AccessKind] = {
     "modify": "correct",
@@ -327,11 +335,17 @@ def _report_added(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
 def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonObject) -> Call:
     action = str(values.pop("action"))
     route = MANAGE[action]
+    if action == "hold" and arguments.replacement is None:
+        route = LET_GO
     if route.asks and not route.operation.needs_preview:
         # The mode and the token are the tool's own: the operation has no preview.
         values.pop("mode", None)
         values.pop("confirm_token", None)
     fields_of_call = _of_operation(route, "manage", f"by the action {action}", values)
+    if action == "replay":
+        # In the changes: an argument of the tool would be in every prompt of every client.
+        recipe = {**(arguments.changes or {})}
+        fields_of_call |= {"send": recipe.pop("send", False), "recipe": recipe}
     if action in ("accept", "defer", "reject"):
         fields_of_call["decision"] = "edit" if fields_of_call.get("changes") else action
     if action in ("pin", "unpin"):
@@ -340,6 +354,9 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         raise InvalidInput("manage: a lock against agents is set by a person, not here.")
 
     def report_managed(result: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
+        if isinstance(result, ReplayResult):
+            # The request is as long as the step's; its differences are what was asked for.
+            result = result.model_copy(update={"request": None, "response": None})
         return f"{action}: done", {action: show_record(result)}
 
     return Call(caller, bound, route, fields_of_call, report_managed)

@@ -437,6 +437,8 @@ class TallyMemory(OncePerAgent):
     scope: str | Scope | None = None
     approval: Approval = "auto"
     """Agents to which the tools that ask a person are offered; see `memory_toolset`."""
+    working: bool = False
+    """True to let the model keep its task and plan, by `memory_working`."""
     id: str | None = "tallystick"
 
     def __post_init__(self) -> None:
@@ -449,7 +451,11 @@ class TallyMemory(OncePerAgent):
         )
         # One for all runs, so that what it has to say is said once.
         self._toolset = memory_toolset(
-            self.tally, actor=self.actor, scope=self.scope, approval=self.approval
+            self.tally,
+            actor=self.actor,
+            scope=self.scope,
+            approval=self.approval,
+            working=self.working,
         )
 
     def get_instructions(self) -> str:
@@ -598,6 +604,7 @@ def Tallystick(
     rules: bool = True,
     task_type: str | None = None,
     approval: Approval = "auto",
+    working: bool = False,
     budget: int | None = None,
     memory_budget: int = MEMORY_BUDGET,
     memories: int = MEMORIES,
@@ -613,11 +620,12 @@ def Tallystick(
     32,000, with the best of `memories` recalled ones in at most `memory_budget`;
     `context="memory"` leaves all but these as it is, and False compiles nothing. `tools` offers the
     six memory tools; the two that ask a person need `DeferredToolRequests` in the agent's
-    `output_type`, and are left out otherwise (`approval`, see `memory_toolset`). `record` makes
-    receipts, and with `strict` a failure to record is raised. `capture` remembers the words of the
-    `user`, or those of `both`, when a run ends; a typed output is remembered as its JSON text.
-    `rules` enforces the rules of the tally over tool and model calls. `task_type` states the kind
-    of task for all rules. Raises InvalidInput for an argument of a part that is switched off.
+    `output_type`, and are left out otherwise (`approval`, see `memory_toolset`); with `working` the
+    model keeps its task and plan too. `record` makes receipts, and with `strict` a failure to
+    record is raised. `capture` remembers the words of the `user`, or those of `both`, when a run
+    ends; a typed output is remembered as its JSON text. `rules` enforces the rules of the tally
+    over tool and model calls. `task_type` states the kind of task for all rules. Raises
+    InvalidInput for an argument of a part that is switched off.
     """
     binder = Binder(tally, runtime="pydantic_ai", piece="Tallystick", actor=actor, scope=scope)
     switches = {"record": record, "tools": tools, "rules": rules}
@@ -629,7 +637,7 @@ def Tallystick(
     _refuse_unused(
         switches,
         record={"agent_name": agent_name, "strict": strict, "capture": capture != "off"},
-        tools={"approval": approval != "auto"},
+        tools={"approval": approval != "auto", "working": working},
         context={
             "budget": budget is not None,
             "memory_budget": memory_budget != MEMORY_BUDGET,
@@ -653,7 +661,9 @@ def Tallystick(
             )
         )
     if tools:
-        leaves.append(TallyMemory(tally, actor=actor, scope=scope, approval=approval))
+        leaves.append(
+            TallyMemory(tally, actor=actor, scope=scope, approval=approval, working=working)
+        )
     if context is not False:
         leaves.append(
             TallyContext(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
@@ -15,11 +15,12 @@ from tallystick.kit import (
     RemoteBinder,
     TallyElsewhere,
     binder_of,
+    check_flag,
     check_word,
     is_enforced,
     run_memory_tool,
 )
-from tallystick.operations import MEMORY_TOOLS
+from tallystick.operations import MEMORY_TOOLS, WORKING_TOOL
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_pydantic_ai.actors import call_of_run
@@ -36,6 +37,7 @@ def memory_toolset(
     scope: str | Scope | None = None,
     id: str = "tallystick",
     approval: Approval = "auto",
+    working: bool = False,
 ) -> FunctionToolset[Any]:
     """Memory tools for `Agent(…, toolsets=[memory_toolset(tally)])`.
 
@@ -44,15 +46,17 @@ def memory_toolset(
     capability such as `HandleDeferredToolCalls` answers in place; others do not get them, which the
     log says once. `approval="deferred"` offers them always, for an `output_type` that is given to
     `run`, or hooks that answer. The tools go by the rules of the tally, with `TallyPolicy` or
-    without. The tally may be one behind a server, whose rules hold there.
+    without. The tally may be one behind a server, whose rules hold there. With `working` the model
+    keeps its task and plan by `memory_working`.
     """
     binder = binder_of(
         tally, runtime="pydantic_ai", piece="memory_toolset", actor=actor, scope=scope
     )
     check_word("approval", approval, Approval)
+    check_flag("working", working)
 
-    def run(ctx: RunContext[Any], name: str, **arguments: Any) -> dict[str, Any]:
-        return run_memory_tool(binder.bound(call_of_run(binder, ctx)), name, arguments)
+    def run(ctx: RunContext[Any], tool: str, /, **arguments: Any) -> dict[str, Any]:
+        return run_memory_tool(binder.bound(call_of_run(binder, ctx)), tool, arguments)
 
     always_offered = approval == "deferred"
     tools: _OfferedMemory
@@ -101,6 +105,17 @@ def memory_toolset(
     @tools.tool(description=MEMORY_TOOLS["memory_forget"].description, requires_approval=True)
     def memory_forget(ctx: RunContext[Any], memory_id: str, reason: str) -> dict[str, Any]:
         return run(ctx, "memory_forget", memory_id=memory_id, reason=reason)
+
+    if working:
+
+        @tools.tool(description=WORKING_TOOL.description)
+        def memory_working(
+            ctx: RunContext[Any],
+            action: Literal["list", "set", "drop"],
+            name: str = "",
+            value: str | list[str] = "",
+        ) -> dict[str, Any]:
+            return run(ctx, "memory_working", action=action, name=name, value=value)
 
     return tools
 

@@ -24,6 +24,7 @@ from tallystick_server.dashboard.entrance import PREFIX as DASHBOARD
 from tallystick_server.endpoints import RESULT, add_operations
 from tallystick_server.guard import Guard
 from tallystick_server.items import add_items
+from tallystick_server.model_calls import add_model_calls
 from tallystick_server.open_runs import OpenRuns
 from tallystick_server.recording import add_recording
 from tallystick_server.routes import PREFIX
@@ -178,7 +179,8 @@ class _Application(FastAPI):
             self.include_router(
                 _router(
                     self.state.tally is None,
-                    *(add_recording, add_system, add_items, add_streams, add_operations),
+                    *(add_recording, add_model_calls, add_system),
+                    *(add_items, add_streams, add_operations),
                 )
             )
             # FastAPI builds a part when a path is matched first, which would hold up the loop.

@@ -18,7 +18,7 @@ from tallystick.tally import BoundTally, Tally
 from tallystick_server.answers import Problem, answer
 from tallystick_server.bodies import BODY
 from tallystick_server.guard import CALLER, Caller
-from tallystick_server.open_runs import RunHeader, within
+from tallystick_server.open_runs import RunHeader, StepHeader, within
 from tallystick_server.routes import OF_THE_URL, ROUTES, Method, Route
 
 CONDITIONS = ("Idempotency-Key", "If-Match")
@@ -193,7 +193,11 @@ def _parameters(
             ("arguments", Annotated[model, Query()]) if method in OF_THE_URL else (BODY, model)
         )
         parameters.append(inspect.Parameter(name, keyword, annotation=hint))
-    headers: list[tuple[str, Any]] = [("scope_header", ScopeHeader), ("run_header", RunHeader)]
+    headers: list[tuple[str, Any]] = [
+        ("scope_header", ScopeHeader),
+        ("run_header", RunHeader),
+        ("step_header", StepHeader),
+    ]
     for name, annotation in headers:
         parameters.append(inspect.Parameter(name, keyword, default=None, annotation=annotation))
     for argument, (name, annotation) in _IN_HEADERS.items():
@@ -243,7 +247,7 @@ def _call(
     """Call the verb, in a worker thread."""
     bound = bound_for(request, values["scope_header"])
     valid = operation.validate(arguments)
-    with within(request, bound, values["run_header"]):
+    with within(request, bound, values["run_header"], values["step_header"]):
         result = operation.call(bound, valid)
     headers = {}
     if operation.name in _VERSIONED:

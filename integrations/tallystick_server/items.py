@@ -66,7 +66,7 @@ class FindItems(RequestBody):
     query: str | None = None
     filter: JsonObject | None = None
     """Fields with the values or operators that they fit, as LangGraph's stores have it."""
-    limit: int = Field(default=10, ge=0)
+    limit: int = Field(default=10, ge=0, le=_MOST)
     offset: int = Field(default=0, ge=0)
     refresh: bool = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ from tallystick.kit.tool_calls import (
     record_tool_error,
     record_tool_result,
 )
-from tallystick.recorder import Run, Step
+from tallystick.recorder import Step, current_run, time_of
 from tallystick.records import (
     CompileConfig,
     CompiledContext,
@@ -34,11 +35,12 @@ from tallystick.records import (
     Retention,
     RunRecord,
     StepKind,
+    StepRecord,
     StepStatus,
     TargetProfile,
     ToolSpec,
 )
-from tallystick.tally import AllowedModelCall, AllowedToolCall
+from tallystick.tally import AllowedModelCall, AllowedToolCall, BoundTally
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
     RequestBody,
@@ -46,7 +48,7 @@ from tallystick_server.endpoints import (
     add_endpoint,
     bound_for,
 )
-from tallystick_server.open_runs import OpenRuns, RunHeader, within
+from tallystick_server.open_runs import RunHeader, StepHeader, open_runs_of, within
 
 
 class StartRun(RequestBody):
@@ -66,10 +68,15 @@ class Entry(RequestBody):
     kind: EntryKind
     payload: Json = None
     summary: JsonObject | None = None
+    at: MomentField | None = Field(default=None, description="When it happened; by default now.")
+
+
+_STARTED = Field(default=None, description="When it started; by default now.")
+_ENDED = Field(default=None, description="When it ended; by default now.")
 
 
 class NewStep(RequestBody):
-    """A step, as it was."""
+    """A step, as it was, or with `open` one that begins."""
 
     kind: StepKind
     name: str | None = None
@@ -77,6 +84,24 @@ class NewStep(RequestBody):
     metadata: JsonObject | None = None
     entries: tuple[Entry, ...] = Field(default=(), fail_fast=True)
     status: StepStatus = "completed"
+    open: bool = Field(
+        default=False, description="True to record more in it, until it is ended by itself."
+    )
+    started_at: MomentField | None = _STARTED
+    ended_at: MomentField | None = _ENDED
+
+
+class NewEntries(RequestBody):
+    """Inputs and outputs of an open step."""
+
+    entries: tuple[Entry, ...] = Field(fail_fast=True)
+
+
+class EndStep(RequestBody):
+    """The end of an open step."""
+
+    status: StepStatus = "completed"
+    ended_at: MomentField | None = _ENDED
 
 
 class EndRun(RequestBody):
@@ -88,12 +113,14 @@ class EndRun(RequestBody):
 class ToolResult(RequestBody):
     """A tool call with its result or its error."""
 
-    run_id: str
+    run_id: str | None = Field(default=None, description="By default that of the header.")
     name: str
     arguments: Json = None
     tool_call_id: str | None = None
     result: Json = None
     error: str | None = None
+    started_at: MomentField | None = _STARTED
+    ended_at: MomentField | None = _ENDED
 
 
 class Compile(RequestBody):
@@ -115,6 +142,21 @@ class Compile(RequestBody):
     target: TargetProfile | None = None
     as_of: MomentField | None = None
     coverage: Coverage = "whole"
+    working: bool = Field(
+        default=True,
+        description="False leaves out what the run under way and its thread keep in mind.",
+    )
+    thread: str | None = Field(
+        default=None, description="The thread whose working memory is a candidate instead."
+    )
+
+    def compile_with(self, bound: BoundTally) -> CompiledContext:
+        """Compile the candidates. Raises as `compile`."""
+        fields = set(Compile.model_fields) - {"items", "thread"}
+        options = {name: getattr(self, name) for name in fields}
+        if self.thread is not None:
+            options["working"] = bound.working.of(thread=self.thread)
+        return bound.compile(self.items, **options)
 
 
 class CheckedCallBody(RequestBody):
@@ -155,9 +197,11 @@ def add_recording(router: APIRouter) -> None:
     add = partial(add_endpoint, router)
     add("/runs", start_run, RunRecord, "Runs")
     add("/runs/start", start_run, RunRecord, "Runs", in_reference=False)
-    add("/runs/{run_id}/steps", add_step, Receipt, "Runs")
+    add("/runs/{run_id}/steps", add_step, Receipt | StepRecord, "Runs")
     add("/runs/{run_id}/end", end_run, Foil, "Runs")
-    add("/tools/result", add_tool_result, Receipt, "Runs")
+    add("/steps/{step_id}/entries", add_entries, StepRecord, "Runs")
+    add("/steps/{step_id}/end", end_step, Receipt, "Runs")
+    add("/tools/result", add_tool_result, Receipt | StepRecord, "Runs")
     add("/context/compile", compile_context, CompiledContext, "Context")
     add("/compile", compile_context, CompiledContext, "Context", in_reference=False)
     add("/policy/check", check_policy, CheckedCall, "Approvals")
@@ -168,8 +212,7 @@ async def start_run(request: Request, body: StartRun, scope_header: ScopeHeader 
 
     def start() -> Response:
         bound = bound_for(request, scope_header)
-        open_runs: OpenRuns = request.app.state.open_runs
-        run = open_runs.begin(lambda: bound.run(**body.model_dump()))
+        run = open_runs_of(request).begin(lambda: bound.run(**body.model_dump()))
         return answer(bound, run.record)
 
     return await in_thread(start)
@@ -178,23 +221,74 @@ async def start_run(request: Request, body: StartRun, scope_header: ScopeHeader 
 async def add_step(
     request: Request, run_id: str, body: NewStep, scope_header: ScopeHeader = None
 ) -> Response:
-    """Record a step of a run, whole, and return its receipt after the commit."""
+    """Record a step of a run, whole, and return its receipt after the commit; or with `open` begin
+    one, and return it as it is. Calls that name an open step in `Tallystick-Step` are recorded in
+    it.
+    """
 
-    def record(run: Run) -> Receipt:
-        step = run.step(body.kind, name=body.name, parent=body.parent, metadata=body.metadata)
-        return _record_entries(step, body)
+    def record() -> Response:
+        bound = bound_for(request, scope_header)
+        run = open_runs_of(request).of(run_id, bound)
+        if body.open and not body.model_fields_set.isdisjoint(("status", "ended_at")):
+            raise InvalidInput("An open step has no end yet: leave status and ended_at out.")
+        # Before the step is there: what is refused leaves none.
+        time, began = partial(time_of, run.context), run.record.started_at
+        start = time("started_at", body.started_at, since=began) or run.context.store.clock.now()
+        for argument, moment in [
+            ("ended_at", body.ended_at),
+            *(("at", e.at) for e in body.entries),
+        ]:
+            time(argument, moment, since=start)
+        step = run.step(
+            body.kind,
+            name=body.name,
+            parent=body.parent,
+            metadata=body.metadata,
+            started_at=start,
+        )
+        try:
+            _record_entries(step, body.entries)
+            ended = None if body.open else step.end(body.status, ended_at=body.ended_at)
+        except BaseException as error:
+            step.fail(error)
+            raise
+        return answer(bound, step.step_record if ended is None else ended)
 
-    return await in_thread(partial(_in_run, request, scope_header, run_id, record))
+    return await in_thread(record)
 
 
-def _record_entries(step: Step, body: NewStep) -> Receipt:
-    try:
-        for entry in body.entries:
-            step.record(entry.kind, entry.payload, summary=entry.summary)
-    except BaseException as error:
-        step.fail(error)
-        raise
-    return step.end(body.status)
+def _record_entries(step: Step, entries: Iterable[Entry]) -> None:
+    for entry in entries:
+        step.record(entry.kind, entry.payload, summary=entry.summary, at=entry.at)
+
+
+async def add_entries(
+    request: Request, step_id: str, body: NewEntries, scope_header: ScopeHeader = None
+) -> Response:
+    """Record entries in an open step, and return it as it is. The end of the step acknowledges
+    them.
+    """
+
+    def record() -> Response:
+        bound = bound_for(request, scope_header)
+        step = open_runs_of(request).step_of(step_id, bound)
+        _record_entries(step, body.entries)
+        return answer(bound, step.step_record)
+
+    return await in_thread(record)
+
+
+async def end_step(
+    request: Request, step_id: str, body: EndStep, scope_header: ScopeHeader = None
+) -> Response:
+    """End an open step and return its receipt after the commit."""
+
+    def end() -> Response:
+        bound = bound_for(request, scope_header)
+        step = open_runs_of(request).step_of(step_id, bound)
+        return answer(bound, step.end(body.status, ended_at=body.ended_at))
+
+    return await in_thread(end)
 
 
 async def end_run(
@@ -204,32 +298,46 @@ async def end_run(
 
     def end() -> Response:
         bound = bound_for(request, scope_header)
-        run: Run = request.app.state.open_runs.take(run_id, bound)
+        run = open_runs_of(request).take(run_id, bound)
         return answer(bound, run.end(body.status))
 
     return await in_thread(end)
 
 
 async def add_tool_result(
-    request: Request, body: ToolResult, scope_header: ScopeHeader = None
+    request: Request,
+    body: ToolResult,
+    scope_header: ScopeHeader = None,
+    run_header: RunHeader = None,
+    step_header: StepHeader = None,
 ) -> Response:
-    """Record a tool call with its result as a step of a run, and return the receipt."""
+    """Record a tool call with its result as a step of a run, below the open step that the header
+    names, and return the receipt; or in that step, where it is the step of the tool call.
+    """
 
-    def record(run: Run) -> Receipt:
-        step = run.step("tool_call", name=body.name)
-        record_tool_call(step, ToolCall(body.name, body.arguments, body.tool_call_id))
-        if body.error is None:
-            record_tool_result(step, body.result)
-        else:
-            record_tool_error(step, None, body.error)
-        return step.end("completed" if body.error is None else "failed")
+    def record() -> Response:
+        bound = bound_for(request, scope_header)
+        with within(request, bound, body.run_id or run_header, step_header):
+            run = current_run()
+            if run is None:
+                raise InvalidInput("run_id: a tool call is recorded in a run. Name it.")
+            step, is_own = run.join("tool_call", name=body.name, started_at=body.started_at)
+            try:
+                record_tool_call(step, ToolCall(body.name, body.arguments, body.tool_call_id))
+                if body.error is None:
+                    record_tool_result(step, body.result)
+                else:
+                    record_tool_error(step, None, body.error)
+                if not is_own:
+                    return answer(bound, step.step_record)
+                status: StepStatus = "completed" if body.error is None else "failed"
+                return answer(bound, step.end(status, ended_at=body.ended_at))
+            except BaseException as error:
+                if is_own:
+                    step.fail(error)
+                raise
 
-    return await in_thread(partial(_in_run, request, scope_header, body.run_id, record))
-
-
-def _in_run(request: Request, scope: str | None, run_id: str, record: Any) -> Response:
-    bound = bound_for(request, scope)
-    return answer(bound, record(request.app.state.open_runs.of(run_id, bound)))
+    return await in_thread(record)
 
 
 async def compile_context(
@@ -237,14 +345,14 @@ async def compile_context(
     body: Compile,
     scope_header: ScopeHeader = None,
     run_header: RunHeader = None,
+    step_header: StepHeader = None,
 ) -> Response:
     """Choose the best context that fits a budget, with a decision for every candidate."""
 
     def compile_items() -> Response:
         bound = bound_for(request, scope_header)
-        options = {name: getattr(body, name) for name in Compile.model_fields if name != "items"}
-        with within(request, bound, run_header):
-            return answer(bound, bound.compile(body.items, **options))
+        with within(request, bound, run_header, step_header):
+            return answer(bound, body.compile_with(bound))
 
     return await in_thread(compile_items)
 
@@ -254,6 +362,7 @@ async def check_policy(
     body: CheckedCallBody,
     scope_header: ScopeHeader = None,
     run_header: RunHeader = None,
+    step_header: StepHeader = None,
 ) -> Response:
     """Check a call against the rules before it happens: refused, waiting for a person, or allowed
     with the arguments that it may have.
@@ -266,7 +375,7 @@ async def check_policy(
             for name in ("provider", "model", "task_type", "environment", "sensitivity")
         }
         facts |= {"approval_token": body.approval_token, "piece": "HTTP"}
-        with within(request, bound, run_header):
+        with within(request, bound, run_header, step_header):
             check: AllowedModelCall | AllowedToolCall
             if body.kind == "model_call":
                 check = sent = bound.check_model_call(

@@ -33,6 +33,8 @@ LastId = Annotated[
 ]
 
 
+EVENTS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+"""Headers of an answer that goes on."""
 STOPPING = "tallystick.stopping"
 """The key of the ASGI scope under which a server has the event that it ends."""
 
@@ -131,8 +133,7 @@ Look = Callable[[], tuple[list[tuple[str | None, Any]], bool]]
 
 
 def _stream(request: Request, look: Look) -> Response:
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_events(request, look), 200, headers, "text/event-stream")
+    return StreamingResponse(_events(request, look), 200, EVENTS, "text/event-stream")
 
 
 async def _events(request: Request, look: Look) -> AsyncIterator[str]:
@@ -147,10 +148,10 @@ async def _events(request: Request, look: Look) -> AsyncIterator[str]:
         try:
             ready, is_over = await in_thread(look)
         except TallystickError as error:
-            yield _event(None, {"type": "error", "error": error_json(error)})
+            yield event_text(None, {"type": "error", "error": error_json(error)})
             return
         for identity, data in ready:
-            yield _event(identity, data)
+            yield event_text(identity, data)
         if is_over:
             return
         now = time.monotonic()
@@ -162,7 +163,8 @@ async def _events(request: Request, look: Look) -> AsyncIterator[str]:
         await sleep(_LOOK_SECONDS)
 
 
-def _event(identity: str | None, data: Any) -> str:
+def event_text(identity: str | None, data: Any) -> str:
+    """Return an event as it is sent."""
     first = "" if identity is None else f"id: {identity}\n"
     return f"{first}data: {json.dumps(data, separators=(',', ':'))}\n\n"
 

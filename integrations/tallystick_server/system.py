@@ -16,7 +16,7 @@ from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.kit import has_rules, tool_arguments
 from tallystick.kit.frames import codes_for_caller
-from tallystick.operations import MEMORY_TOOLS
+from tallystick.operations import MODEL_TOOLS
 from tallystick.records import Foil, JsonObject, Receipt
 from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_hooks import BadPayload, HookFormat
@@ -31,7 +31,7 @@ from tallystick_server.endpoints import (
     deaf_to,
 )
 from tallystick_server.guard import CALLER, Caller
-from tallystick_server.open_runs import RunHeader, within
+from tallystick_server.open_runs import RunHeader, StepHeader, within
 
 _TRANSCRIPT = "transcript_path"
 _OF_TRANSCRIPTS = ("Stop", "SessionEnd", "PreCompact")
@@ -233,19 +233,20 @@ async def call_tool(
     body: JsonObject,
     scope_header: ScopeHeader = None,
     run_header: RunHeader = None,
+    step_header: StepHeader = None,
 ) -> Response:
     """Call a memory tool with the arguments that a model gave; the answer is for the model.
 
     The rules of the tally over tool calls hold. A tool that changes memory needs the approval of
     whoever runs the agent too, which the caller has asked for.
     """
-    tool = MEMORY_TOOLS.get(name)
+    tool = MODEL_TOOLS.get(name)
     if tool is None:
-        raise NotFound(f"There is no tool of that name: {', '.join(MEMORY_TOOLS)}.")
+        raise NotFound(f"There is no tool of that name: {', '.join(MODEL_TOOLS)}.")
     arguments = tool_arguments(name, body)
 
     def call(bound: BoundTally) -> Any:
-        with within(request, bound, run_header):
+        with within(request, bound, run_header, step_header):
             check = AllowedToolCall(checked=arguments)
             if has_rules(bound, "tool_call"):
                 check = bound.check_tool_call(name, arguments, piece="HTTP")

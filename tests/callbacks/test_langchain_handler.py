@@ -122,9 +122,9 @@ def test_a_run_is_named_by_what_was_asked_without_its_secrets(open_sqlite: OpenT
         )
 
         [run] = tally.bind().recordings.runs()
-        assert run.user_goal is not None
-        assert run.user_goal.startswith("double 21 with")
-        assert secret not in run.user_goal
+        assert run.goal is not None
+        assert run.goal.startswith("double 21 with")
+        assert secret not in run.goal
 
 
 def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
@@ -214,7 +214,7 @@ def test_a_secret_at_the_end_of_what_is_kept_of_a_goal_is_redacted_whole(
         _agent().invoke(
             {"messages": [("user", prompt)]}, config={"callbacks": [TallyCallbackHandler(tally)]}
         )
-        goal = tally.bind().recordings.runs()[0].user_goal
+        goal = tally.bind().recordings.runs()[0].goal
         assert goal is not None
         assert "sk-proj" not in goal
         assert "[redacted:" in goal
@@ -248,9 +248,7 @@ def test_a_resumed_run_has_the_goal_of_the_turn_that_it_goes_on_with(
             agent.invoke({"messages": [("user", question)]}, config)
             agent.invoke(approve, config)
 
-        runs = [
-            (run.agent_name, run.user_goal, run.status) for run in tally.bind().recordings.runs()
-        ]
+        runs = [(run.agent_name, run.goal, run.status) for run in tally.bind().recordings.runs()]
         assert runs == [
             ("calculator", "double 4", "completed"),
             ("calculator", "double 4", "blocked"),

@@ -482,9 +482,7 @@ def test_a_run_that_goes_on_in_another_process_has_the_goal_of_the_first(
         agent(tally, "It is 42.").invoke(approve, config)
 
         runs = tally.bind(ANNA).recordings.runs()
-        assert [(run.agent_name, run.user_goal) for run in runs] == [
-            ("calculator", "Double 21.")
-        ] * 2
+        assert [(run.agent_name, run.goal) for run in runs] == [("calculator", "Double 21.")] * 2
 
 
 # Rendering

@@ -102,6 +102,14 @@ class World:
         return run_id
 
     @cached_property
+    def open_step(self) -> str:
+        """A step of that run, which goes on."""
+        opened = self.owner.post(
+            f"/v1/runs/{self.open_run}/steps", json={"kind": "other", "open": True}
+        )
+        return str(opened.json()["result"]["id"])
+
+    @cached_property
     def job(self) -> str:
         return self.ada.recordings.replay_later(self.step.id).id
 
@@ -180,6 +188,10 @@ class World:
             "review": lambda: {"decision": "defer"},
             "preview_access": lambda: {"scopes": [self.scope]},
             "preview_member": lambda: {"member": {"principal_id": "eve"}},
+            "working_set": lambda: {"name": "plan", "thread": "t"},
+            "working_get": lambda: {"name": "plan", "thread": "t"},
+            "working_list": lambda: {"thread": "t"},
+            "working_drop": lambda: {"name": "plan", "thread": "t"},
             "retry_jobs": lambda: {"job_ids": [self.ada.recordings.replay_later(self.step.id).id]},
         }
         fields = OPERATIONS[operation].arguments.model_fields
@@ -243,8 +255,8 @@ def outcome(response: httpx2.Response) -> str:
 
 
 def _reason(code: str, facts: Mapping[str, Any], text: str) -> str:
-    if code == "state_conflict":
-        return "yes"  # the caller may, and there is nothing to be done
+    if code in ("state_conflict", "egress_denied"):
+        return "yes"  # the caller may, and there is nothing to be done, or no model to do it
     assert code in DENIALS, text
     if code in ("not_found", "run_closed"):
         return code.replace("_", " ")
@@ -269,10 +281,17 @@ _BODIES: Mapping[str, Callable[[World], Any]] = {
         "items": [{"id": "t", "kind": "user_msg", "content": "When?"}],
         "budget": 300,
     },
+    "POST /model/call": lambda world: {
+        "provider": "unlisted",
+        "model": "m",
+        "step_id": world.step.id,
+    },
     "POST /policy/check": lambda world: {"kind": "model_call", "arguments": {}},
     "POST /runs": lambda world: {"agent_name": "coder"},
     "POST /runs/{run_id}/steps": lambda world: {"kind": "other"},
     "POST /runs/{run_id}/end": lambda world: {},
+    "POST /steps/{step_id}/entries": lambda world: {"entries": [{"kind": "note"}]},
+    "POST /steps/{step_id}/end": lambda world: {},
     "POST /tools/result": lambda world: {"run_id": world.open_run, "name": "ls", "result": "a"},
     "POST /items": lambda world: {"puts": [{"namespace": ["n"], "key": "k", "value": {"a": 1}}]},
     "POST /items/get": lambda world: {"addresses": [[["n"], "k"]]},
@@ -297,6 +316,7 @@ def way_of_own(place: str) -> Way:
         run_id = world.open_run if is_open else world.step.run.id
         parts = {
             "run_id": run_id,
+            "step_id": world.open_step if "{step_id}" in place else "",
             "job_id": world.ended_job,
             "event": "session-start",
             "name": "memory_search",
@@ -387,6 +407,7 @@ _SUBJECTS: Mapping[str, Callable[[World], Any]] = {
     **dict.fromkeys(("accept", "defer", "reject"), lambda world: world.proposal),
     **dict.fromkeys(("receipt", "why", "trace", "replay"), lambda world: world.step.id),
     **dict.fromkeys(("steps", "verify"), lambda world: world.step.run.id),
+    **dict.fromkeys(("working", "hold"), lambda _: "t"),
     "source": lambda world: world.memory.source_id,
     "recover": lambda world: world.forgotten,
 }
@@ -396,6 +417,7 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "context": lambda world: {"query": "heron"},
     "trace": lambda world: {"query": "heron"},
     "policy": lambda world: {"query": "deploy"},
+    "hold": lambda world: {"field": "plan", "replacement": "mend it"},
     "modify": lambda world: {"changes": {"tags": ["late"]}},
     "forget_matching": lambda world: {"query": "heron"},
     "correct": lambda world: {"correction": "mark_stale"},
@@ -403,7 +425,7 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
         ("promote", "share"), lambda world: {"into": world.arguments("promote")["into"]}
     ),
 }
-_REASONED = frozenset(get_args(ManageAction)) - {"replay", "health", "stats"}
+_REASONED = frozenset(get_args(ManageAction)) - {"hold", "replay", "health", "stats"}
 _PREVIEWED = ("forget_matching", "correct", "promote", "share")
 RESOURCES: Mapping[str, Callable[[World], str]] = {
     "tally://memory/{id}": lambda world: world.memory.id,

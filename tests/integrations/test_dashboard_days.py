@@ -214,7 +214,7 @@ def test_a_malformed_decision_changes_nothing(
 def test_what_a_run_keeps_in_working_memory_is_on_its_page(there: Served, ada: Browser) -> None:
     bound = there.tally.bind(ADA)
     with bound.run("planner") as run:
-        bound.working().set("plan", ["fetch water", HOSTILE])
+        bound.working.set("plan", ["fetch water", HOSTILE])
     page = ada.get(f"runs/{run.id}/working")
 
     assert "fetch water" in page.text

@@ -106,7 +106,7 @@ def test_an_agent_is_one_run_with_a_step_for_each_call(
             assert asyncio.run(_ask(agent)) == "It is 42."
 
         run = _run(tally)
-        assert (run.agent_name, run.status, run.user_goal) == (
+        assert (run.agent_name, run.status, run.goal) == (
             "calculator",
             "completed",
             "double 21",
@@ -205,7 +205,7 @@ def test_a_query_is_a_run_with_its_retrieval_and_its_answer(open_sqlite: OpenTal
             engine.query("When does the heron nest?")
 
         run = _run(tally)
-        assert (run.agent_name, run.user_goal) == (
+        assert (run.agent_name, run.goal) == (
             "RetrieverQueryEngine",
             "When does the heron nest?",
         )

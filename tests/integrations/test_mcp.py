@@ -22,7 +22,7 @@ from tallystick.tally import BoundTally, Tally
 from tallystick.testing.comparison import effects
 from tallystick_mcp import serve
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
-from tallystick_mcp.routes import ADD, EXPLORE, MANAGE, SEARCH
+from tallystick_mcp.routes import ADD, EXPLORE, LET_GO, MANAGE, SEARCH
 from tallystick_mcp.server import TOOLS
 
 OpenTally = Callable[..., Tally]
@@ -120,6 +120,7 @@ _EXPLORED: dict[str, dict[str, str]] = {
     "source": {"id": "source"},
     "context": {"query": "tabs"},
     "wake": {},
+    "working": {"id": "chat-7"},
     "runs": {},
     "steps": {"id": "run"},
     "receipt": {"id": "step"},
@@ -788,7 +789,7 @@ def test_each_operation_is_a_mode_or_is_excluded_with_a_reason(mode: str) -> Non
 
     assert offered | set(MCP.excluded) == set(OPERATIONS)
     assert not offered & set(MCP.excluded)
-    assert {route.operation.name for route in routes} | {"unseen"} == offered
+    assert {route.operation.name for route in routes} | {"unseen", "working_drop"} == offered
     assert set(MCP.offers) == set(TOOLS)
     assert all([*MCP.excluded.values(), *MCP.common.values()])
 
@@ -800,7 +801,7 @@ def test_a_tool_takes_what_its_operations_take(mode: str, name: str) -> None:
         "search": SEARCH.values(),
         "explore": EXPLORE.values(),
         "add": [ADD],
-        "manage": MANAGE.values(),
+        "manage": [*MANAGE.values(), LET_GO],
     }[name]
     operations = [OPERATIONS[operation] for operation in offer.operations]
     fields = {field for operation in operations for field in operation.arguments.model_fields}

@@ -137,7 +137,7 @@ def test_a_call_is_sent_and_recorded_with_usage_cache_cost_and_limits(
     step = step_of(bound, call.step_id)
     assert (step.step_kind, step.name, step.status) == ("model_call", case.model, "completed")
     run = bound.recordings.run(call.run_id)
-    assert (run.user_goal, run.status) == ("Weigh both boats.", "completed")
+    assert (run.goal, run.status) == ("Weigh both boats.", "completed")
     assert bound.recordings.verify(call.run_id).ok
 
 

@@ -182,7 +182,7 @@ def test_a_refusal_is_recorded_and_holds(open_sqlite: OpenTally, runtime: Runtim
         [approval] = tally.bind(ANNA).approvals.list(state="denied")
         assert (approval.decided_by or {})["user"] == "anna"
         assert approval.decided_reason == "too dear"
-        assert {each.user_goal for each in tally.bind(ANNA).recordings.runs()} == {"How heavy?"}
+        assert {each.goal for each in tally.bind(ANNA).recordings.runs()} == {"How heavy?"}
 
         [held] = run(PAY, None).tools
         assert (held.failed, "anna denied it" in held.text, bank.paid) == (True, True, [])

@@ -29,7 +29,7 @@ from tallystick.errors import (
     Unreachable,
     VersionConflict,
 )
-from tallystick.memory import Put
+from tallystick.memory import Put, WorkingMemory
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import verify_bundle
 from tallystick.records import AccessDecision, ContextItem, Record
@@ -81,6 +81,7 @@ PARTS: dict[str, tuple[str, type]] = {
     "jobs.": ("jobs", Jobs),
     "tokens.": ("tokens", AccessTokens),
     "recordings.": ("recordings", BoundRecordings),
+    "working.": ("working", WorkingMemory),
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from tallystick.errors import Blocked
 from tallystick.memory import Item, Put
-from tallystick.operations import MEMORY_TOOLS
+from tallystick.operations import MODEL_TOOLS
 from tallystick.records import Actor, JsonObject, Scope
 from tallystick.tally import BoundTally
 
@@ -81,7 +81,7 @@ def run_memory_tool(
     of that tally stopped is an answer that the model reads.
     """
     if isinstance(bound, BoundTally):
-        return MEMORY_TOOLS[name].function(bound, **arguments)
+        return MODEL_TOOLS[name].function(bound, **arguments)
     try:
         return bound.call_tool(name, arguments)
     except Blocked as error:

@@ -29,9 +29,9 @@ def goal_of_thread(bound: BoundTally, thread_id: str) -> str | None:
     """
     return next(
         (
-            run.user_goal
+            run.goal
             for run in bound.recordings.runs(limit=_LOOK_BACK)
-            if run.user_goal and str(run.metadata.get("thread_id")) == thread_id
+            if run.goal and str(run.metadata.get("thread_id")) == thread_id
         ),
         None,
     )

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 from pydantic import ValidationError
 
 from tallystick.errors import ApprovalRequired, Blocked, InvalidInput
-from tallystick.kit.arguments import check_word
+from tallystick.kit.arguments import check_flag, check_word
 from tallystick.kit.binder import ActorSource
 from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.kit.enforcement import decide_as_person, has_rules, is_enforced
@@ -22,7 +22,13 @@ from tallystick.kit.tool_calls import (
     record_tool_error,
     record_tool_result,
 )
-from tallystick.operations import MEMORY_TOOLS, Arguments, arguments_of, not_approved
+from tallystick.operations import (
+    MODEL_TOOLS,
+    Arguments,
+    arguments_of,
+    not_approved,
+    offered_tools,
+)
 from tallystick.recorder import Step, current_run
 from tallystick.records import ContextItem, JsonObject, ModelAnswer, ModelToolCall, Scope, ToolSpec
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
@@ -38,12 +44,15 @@ class ToolQuestion(NamedTuple):
     description: str
 
 
-@lru_cache(maxsize=1)
-def memory_tool_specs() -> tuple[ToolSpec, ...]:
-    """Return the memory tools as a compile takes them, by name."""
+@lru_cache(maxsize=2)
+def memory_tool_specs(*, working: bool = False) -> tuple[ToolSpec, ...]:
+    """Return the memory tools as a compile takes them, by name; with `working` that for working
+    memory too.
+    """
+    tools = sorted(offered_tools(working=working), key=lambda tool: tool.name)
     return tuple(
-        ToolSpec(name=name, description=tool.description, parameters=_schema(name))
-        for name, tool in sorted(MEMORY_TOOLS.items())
+        ToolSpec(name=tool.name, description=tool.description, parameters=_schema(tool.name))
+        for tool in tools
     )
 
 
@@ -61,25 +70,29 @@ class PlainMemoryTools(ABC):
         scope: str | Scope | None = None,
         approval: PlainApproval = "ask",
         ask: Callable[[ToolQuestion], bool | str] | None = None,
+        working: bool = False,
     ) -> None:
         """`memory_modify` and `memory_forget` ask a person by `ask`, which answers True, False, or
         the reason against it; without it they are refused. With `approval="elsewhere"` they act at
-        once, for agents whose own code asks. All go by the rules of the tally.
+        once, for agents whose own code asks. All go by the rules of the tally. With `working` the
+        model keeps its task and plan by `memory_working`.
         """
+        check_flag("working", working)
         self._binder = binder_of(
             tally, runtime=self.runtime, piece="memory_tools", actor=actor, scope=scope
         )
         check_word("approval", approval, PlainApproval)
         self._approval, self._ask = approval, ask
+        self._specs = memory_tool_specs(working=working)
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The tools for `bound.compile(…, tools=…)`."""
-        return memory_tool_specs()
+        return self._specs
 
     def has(self, name: str) -> bool:
         """Return True for the name of a memory tool."""
-        return name in MEMORY_TOOLS
+        return any(spec.name == name for spec in self._specs)
 
     def run(self, call: ModelToolCall) -> JsonObject:
         """Run a call and return its answer; a refusal is an answer that the model reads.
@@ -121,7 +134,7 @@ class PlainMemoryTools(ABC):
     @property
     def definitions(self) -> list[dict[str, Any]]:
         """The tools as a call of the provider's SDK takes them, by name."""
-        return [self._definition(spec) for spec in memory_tool_specs()]
+        return [self._definition(spec) for spec in self._specs]
 
     def outputs(self, response: Any) -> list[dict[str, Any]]:
         """Run the memory tools that an answer of the SDK calls; return their results for the next
@@ -147,7 +160,7 @@ class PlainMemoryTools(ABC):
         """Return the result of a call in the provider's form."""
 
     def _answer(self, bound: BoundTally | TallyElsewhere, call: ModelToolCall) -> JsonObject:
-        tool = MEMORY_TOOLS[call.name]
+        tool = MODEL_TOOLS[call.name]
         try:
             call = call.model_copy(update={"arguments": tool_arguments(call.name, call.arguments)})
         except InvalidInput as error:
@@ -193,7 +206,7 @@ class PlainMemoryTools(ABC):
 
 
 def _question(call: ModelToolCall) -> ToolQuestion:
-    return ToolQuestion(call.name, call.arguments, MEMORY_TOOLS[call.name].description)
+    return ToolQuestion(call.name, call.arguments, MODEL_TOOLS[call.name].description)
 
 
 def text_of(answer: JsonObject) -> str:
@@ -230,7 +243,7 @@ def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
 
 @cache
 def _arguments(name: str) -> type[Arguments]:
-    return arguments_of(MEMORY_TOOLS[name].function, name)
+    return arguments_of(MODEL_TOOLS[name].function, name)
 
 
 def _schema(name: str) -> JsonObject:

@@ -7,11 +7,14 @@ from tallystick.operations.table import OPERATIONS
 from tallystick.operations.tools import (
     MEMORY_INSTRUCTIONS,
     MEMORY_TOOLS,
+    MODEL_TOOLS,
+    WORKING_TOOL,
     MemoryTool,
     found_fields,
     framed_answer,
     memory_fields,
     not_approved,
+    offered_tools,
     require_kind_of_models,
     warning_fields,
 )
@@ -20,6 +23,7 @@ from tallystick.records.framing import NOTICE
 __all__ = [
     "MEMORY_INSTRUCTIONS",
     "MEMORY_TOOLS",
+    "MODEL_TOOLS",
     "NOTICE",
     "OPERATIONS",
     "Arguments",
@@ -27,6 +31,7 @@ __all__ = [
     "MemoryTool",
     "Operation",
     "STATUS",
+    "WORKING_TOOL",
     "WireStatus",
     "arguments_of",
     "error_json",
@@ -34,6 +39,7 @@ __all__ = [
     "framed_answer",
     "memory_fields",
     "not_approved",
+    "offered_tools",
     "require_kind_of_models",
     "warning_fields",
     "wire_status",

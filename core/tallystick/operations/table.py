@@ -169,6 +169,35 @@ _TABLE = (
         ("invalid_scope", "rate_limited"),
         verb="spaces.preview_access",
     ),
+    # Working memory
+    _change(
+        "working_set",
+        "Keep in mind",
+        "Keep a value under a name, for a run or from turn to turn of a thread, until it expires.",
+        ("denied", "invalid_input", "idempotency_mismatch", "rate_limited"),
+        verb="working.set",
+    ),
+    _read(
+        "working_get",
+        "Read what is kept in mind",
+        "Read one value of working memory, or nothing where there is none.",
+        ("denied", "invalid_input"),
+        verb="working.get",
+    ),
+    _read(
+        "working_list",
+        "List what is kept in mind",
+        "List the values of working memory: those of a run and of its thread.",
+        ("denied", "invalid_input"),
+        verb="working.list",
+    ),
+    _change(
+        "working_drop",
+        "Drop from mind",
+        "Remove a value of working memory.",
+        ("denied", "invalid_input", "idempotency_mismatch", "rate_limited"),
+        verb="working.drop",
+    ),
     # Review
     _read(
         "reviews",

@@ -1,4 +1,5 @@
-"""The six memory tools that runtimes offer to models: operations with the arguments a model gives.
+"""The six memory tools that runtimes offer to models, and the one for working memory, which they
+offer where it is wanted: operations with the arguments a model gives.
 
 Their answers are JSON values. Memory text is data: it is in fields of its own, under a notice that
 says so, with who may see each item and why; a code by which the answer is recognised when
@@ -9,10 +10,11 @@ a crash.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
 
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
 from tallystick.memory.fields import STORE_ITEM
@@ -20,7 +22,7 @@ from tallystick.memory.passages import as_ranges, passage_text, unfold
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
 from tallystick.policy.redaction import Redactor
-from tallystick.records import Change, Hit, Memory
+from tallystick.records import Change, Hit, Json, Lifetime, Memory
 from tallystick.records.escaping import as_field, as_name
 from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
 from tallystick.tally import BoundTally
@@ -161,6 +163,29 @@ def memory_forget(bound: BoundTally, memory_id: str, reason: str) -> Answer:
     return _change_fields(bound.forget(memory_id, reason=reason))
 
 
+@_errors_as_answers
+def memory_working(
+    bound: BoundTally,
+    action: Literal["list", "set", "drop"],
+    name: str = "",
+    value: str | list[str] = "",
+) -> Answer:
+    """Keep in mind what this conversation works on, from turn to turn. set: a text or a list of
+    texts under a name (task, plan, questions, facts, outputs or another), in place of the one
+    before. drop: a name that is done. list: all.
+    """
+    working = bound.working
+    if action == "set":
+        lifetime: Lifetime = "run" if working.thread is None else "thread"
+        said: Json = value if isinstance(value, str) else [*value]
+        kept = working.set(name, said, lifetime=lifetime)
+        return {"name": as_name(kept.name), "lifetime": lifetime}
+    if action == "drop":
+        return {"dropped": working.drop(name)}
+    values = {as_name(each.name): as_field(json.dumps(each.value)) for each in working.list()}
+    return framed_answer(bound, {"memories": [], "values": values})
+
+
 def _require_limit(limit: int, most: int) -> int:
     """Return a number of results that a prompt has room for. Raises InvalidInput."""
     if not 1 <= limit <= most:
@@ -278,6 +303,20 @@ _TOOLS = (
 
 MEMORY_TOOLS: Mapping[str, MemoryTool] = {tool.name: tool for tool in _TOOLS}
 """The tools by name, in the order in which they are offered."""
+
+WORKING_TOOL = MemoryTool(
+    "memory_working", OPERATIONS["working_set"], memory_working, needs_approval=False
+)
+"""The tool for working memory, which is offered where it is asked for."""
+
+MODEL_TOOLS: Mapping[str, MemoryTool] = {**MEMORY_TOOLS, WORKING_TOOL.name: WORKING_TOOL}
+"""Every tool that a model may call, by name."""
+
+
+def offered_tools(*, working: bool) -> tuple[MemoryTool, ...]:
+    """Return the tools that a runtime offers, with `working` that for working memory too."""
+    return (*_TOOLS, WORKING_TOOL) if working else _TOOLS
+
 
 MEMORY_INSTRUCTIONS = f"""You have a long-term memory.
 Search it before you ask for what may be known, and store what should be known next time.

@@ -20,6 +20,7 @@ from tallystick.recorder.run import (
     current_run,
     current_step,
     status_for,
+    time_of,
 )
 from tallystick.recorder.stream import stream_pieces
 from tallystick.recorder.subscriptions import Listener, RecordingEvent, Subscription
@@ -50,6 +51,7 @@ __all__ = [
     "read_tape",
     "recover_interrupted_runs",
     "status_for",
+    "time_of",
     "tool_form",
     "verify_bundle",
     "write_tape",

@@ -85,8 +85,11 @@ _DAMAGED = (
 _LINK_BEGINS = "data:application/zip;base64,"
 """How the link of a page begins that holds a bundle."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-_KEYS: Mapping[type, str] = {RunRecord: "run_id", StepRecord: "step_id"}
-"""The names by which the format has the ids of records."""
+_NAMES: Mapping[type, Mapping[str, str]] = {
+    RunRecord: {"id": "run_id", "goal": "user_goal"},
+    StepRecord: {"id": "step_id"},
+}
+"""The names of fields in the format, where they differ from those of the records."""
 _ENTRY = ("position", "kind", "at", "payload_state", "commitment", "redactions", "summary")
 
 
@@ -473,7 +476,7 @@ def _exactly(kind: type[R], fields: Mapping[str, Any]) -> R:
     """Return a record whose fields are those of the file to the type: a record accepts "5" for 5.
     Raises InvalidRecord, ValueError.
     """
-    names = {key: "id" for key in (_KEYS.get(kind),) if key is not None}
+    names = {name: field for field, name in _NAMES.get(kind, {}).items()}
     record = kind.load({names.get(name, name): value for name, value in fields.items()})
     if json.dumps(_fields_of(record), sort_keys=True) != json.dumps(fields, sort_keys=True):
         raise ValueError("a field has a value of another type, or is missing")
@@ -482,8 +485,8 @@ def _exactly(kind: type[R], fields: Mapping[str, Any]) -> R:
 
 def _fields_of(record: Record) -> dict[str, Any]:
     """Return the fields of a record under their names in the format."""
-    fields = record.dump()
-    return {_KEYS[type(record)]: fields.pop("id"), **fields} if type(record) in _KEYS else fields
+    names = _NAMES.get(type(record), {})
+    return {names.get(name, name): value for name, value in record.dump().items()}
 
 
 def _require_fields(fields: Any, types: Mapping[str, type | tuple[type, ...]]) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 
 from tallystick.access import Gate
 from tallystick.errors import RecorderError, TallystickError
@@ -98,6 +99,8 @@ class RecorderContext:
     retention: Retention
     prices: PriceTable | None = None
     """The user's own table of prices, for what model calls cost."""
+    zone: tzinfo = UTC
+    """The zone of times without an offset."""
     backlog: Backlog = field(default_factory=lambda: Backlog(_MAX_BACKLOG_BYTES))
     """Beyond its size payloads are left out and counted as a gap."""
     health: Health = field(default_factory=Health)

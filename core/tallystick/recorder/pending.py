@@ -169,10 +169,10 @@ class PendingStep:
         """Return True if an entry of this kind was recorded."""
         return kind in self._kinds
 
-    def add(self, captured: Captured, *, payload_omitted: bool) -> None:
+    def add(self, captured: Captured, *, payload_omitted: bool, at: int | None = None) -> None:
         """Add an entry. Raises RunClosed after the step ended."""
         context = self._context
-        entry = PendingEntry(context, captured, context.store.clock.now())
+        entry = PendingEntry(context, captured, context.store.clock.now() if at is None else at)
         with self._guard:
             if self.ended_at is not None:
                 raise RunClosed(f"Step {self.id} has ended; nothing can be added to it.")
@@ -184,7 +184,12 @@ class PendingStep:
             context.write_queue.enqueue(self)
 
     def close(
-        self, status: StepStatus, metadata: Mapping[str, Any] | None, *, wait: bool
+        self,
+        status: StepStatus,
+        metadata: Mapping[str, Any] | None,
+        *,
+        wait: bool,
+        at: int | None = None,
     ) -> Future[None] | None:
         """Set how and when the step ended, unless it has ended, and hand it over.
 
@@ -195,7 +200,9 @@ class PendingStep:
         with self._guard:
             if self.ended_at is None:
                 self._status = status
-                self.ended_at = self._context.store.clock.now()
+                now = self._context.store.clock.now() if at is None else at
+                # Its start may be of a clock that is ahead.
+                self.ended_at = max(now, self.started_at)
                 if metadata:
                     self._metadata |= self._redact_facts(metadata)
             # Under the guard, so that no entry can come after the receipt that counts it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -76,6 +76,7 @@ from tallystick.storage.rows.payloads import Payloads
 from tallystick.storage.rows.short_ids import IdKind
 
 ErrorTypes = Annotated[Sequence[type[Exception]], tuple_of(type[Exception])]
+R = TypeVar("R", Run, RunRecord)
 RunOrStepId = Annotated[str, IdOf("run", "step")]
 
 _MAX_GOAL = 500
@@ -170,15 +171,15 @@ class Recordings:
             scope=scope,
             agent_name=storable_text(agent_name),
             domain=None if domain is None else storable_text(domain),
-            user_goal=None if effective_retention == "metadata_only" else goal,
+            goal=None if effective_retention == "metadata_only" else goal,
             started_at=self._context.store.clock.now(),
             retention=effective_retention,
             metadata=facts["metadata"],
         )
         return Run(self._context, self._actor, record, unconfirmed=unconfirmed)
 
-    def require_record(self, run: Run) -> Run:
-        """Return an open run in which this actor may record. Each call asks the gate, because the
+    def require_record(self, run: R) -> R:
+        """Return a run in whose scope this actor may record. Each call asks the gate, because the
         run may have been started with more rights. Raises Denied, and NotFound for a run that the
         actor may not see, as for none.
         """

@@ -115,7 +115,8 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
     steps = recordings.steps_of(tx, run_id)
     for step in steps:
         if step.ended_at is None:
-            ended = step.model_copy(update={"status": "interrupted", "ended_at": now})
+            end = max(now, step.started_at)  # which may be of a clock that is ahead
+            ended = step.model_copy(update={"status": "interrupted", "ended_at": end})
             row = recordings.step_row(dict(ended))
             recordings.end_steps(tx, [row])
             stored_entries = recordings.entries_of(tx, step.id)

@@ -16,6 +16,7 @@ from tallystick.compiler import compile_context, diff_compiled, prompt_text
 from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.policy.rule_checks import check_rules
 from tallystick.ports import TokenCounter
+from tallystick.recorder.answers import diff_lines
 from tallystick.recorder.payloads import plain
 from tallystick.recorder.run import Step
 from tallystick.records import (
@@ -55,7 +56,7 @@ def recipe_for(
         raise InvalidInput(f"Give {', '.join(sorted(changes))} in the recipe, or no recipe.")
     origin = {"source_run_id": step.run_id, "source_step_id": step.id}
     if recipe is not None:
-        recipe = recipe.model_copy(update=origin)
+        recipe = recipe.model_copy(update={**origin, "id": recipe.id or new_id()})
     else:
         recipe = ReplayRecipe.load({"id": new_id(), **origin, **changes})
     check_rules(recipe.policy_rules or (), error=InvalidInput, where="replay")
@@ -83,6 +84,7 @@ class Replayed(NamedTuple):
             **summary,
             "diff": result.diff,
             "prompt_diff": result.prompt_diff,
+            "response_diff": result.response_diff,
             "warnings": result.warnings,
         }
         step.record(
@@ -98,7 +100,14 @@ class Replayed(NamedTuple):
             step.record("compiled", self.compiled, summary={"compiled_id": self.compiled.id})
         step.record("request", result.request)
         if result.response is not None:
-            step.record("response", result.response)
+            step.record("response", result.response, summary=_call_facts(result.response))
+
+
+def _call_facts(response: Json) -> dict[str, Json]:
+    """Return what the receipt of a replay says of a call that was made: usage, cost, model."""
+    if not isinstance(response, dict) or "answer" not in response:
+        return {}
+    return {name: response[name] for name in ("usage", "cost", "model") if name in response}
 
 
 _ONLY_ADDED = "this is what memory added to the request: the rest of it was not compiled"
@@ -153,6 +162,7 @@ def _exact(
         # The stored bytes were checked against their commitment when they were read.
         request_matches=True,
         response_matches=_response_matches(by_kind, response) if call is not None else None,
+        response_diff=_response_diff(by_kind, response) if call is not None else (),
         warnings=tuple(warnings),
     )
 
@@ -205,6 +215,7 @@ def _replay_with_changes(
         response=response,
         request_matches=None,
         response_matches=_response_matches(by_kind, response) if call is not None else None,
+        response_diff=_response_diff(by_kind, response) if call is not None else (),
         diff=diff_compiled(before, after),
         prompt_diff=tuple(_prompt_diff(before, after)),
         warnings=tuple(warnings),
@@ -314,6 +325,13 @@ def _response_matches(by_kind: Mapping[str, StepEntry], response: Json) -> bool:
     return recorded is not None and json_bytes(_answer_of(recorded.payload)) == json_bytes(
         _answer_of(response)
     )
+
+
+def _response_diff(by_kind: Mapping[str, StepEntry], response: Json) -> tuple[str, ...]:
+    recorded = by_kind.get("response")
+    if recorded is None or recorded.payload is None:
+        return ()
+    return tuple(diff_lines(_answer_of(recorded.payload), _answer_of(response)))
 
 
 def _answer_of(response: Json) -> Json:

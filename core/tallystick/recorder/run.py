@@ -38,6 +38,7 @@ from tallystick.records import (
     CompiledContext,
     EntryKind,
     Foil,
+    Moment,
     PrefixReuse,
     Receipt,
     Retention,
@@ -47,6 +48,7 @@ from tallystick.records import (
     StepRecord,
     StepStatus,
     json_bytes,
+    microseconds,
     require_json_size,
 )
 from tallystick.records.html import html_of
@@ -60,6 +62,8 @@ active_step: ContextVar[Step | None] = ContextVar("tallystick_step", default=Non
 _MAX_ENDING = 256
 """Steps that have ended beyond which those that are stored are dropped from the list."""
 
+_CLOCKS_DIFFER_US = 5_000_000
+"""Time by which the clock of another machine may be ahead, microseconds."""
 _MAX_CAUSES = 8
 """Links of a chain of errors that are followed."""
 
@@ -200,15 +204,23 @@ class Step(_Recorded):
         """Return True if an entry of this kind was recorded already."""
         return self._pending.has(kind)
 
-    def record(self, kind: EntryKind, payload: Payload = None, *, summary: Summary = None) -> None:
+    def record(
+        self,
+        kind: EntryKind,
+        payload: Payload = None,
+        *,
+        summary: Summary = None,
+        at: Moment | None = None,
+    ) -> None:
         """Record an entry. Serialised now, hashed and stored in the background, acknowledged by
         `end`.
 
         A record of ours is serialised in the background too, because it does not change. A payload
         that is costly to make may be given as a function, which is called if payloads are kept.
         `summary` goes into the receipt as it is: ids, counts and reason codes only. Where too many
-        payloads wait to be stored, this one is left out, and the receipt says so. Raises
-        InvalidInput for a kind that there is not, and RunClosed after the step ended.
+        payloads wait to be stored, this one is left out, and the receipt says so. `at` is the time
+        of whoever saw it happen, else it is now. Raises InvalidInput for a kind that there is not
+        and for a time that cannot be, and RunClosed after the step ended.
         """
         _require_one_of(_ENTRY_KINDS, kind, "kind")
         if summary is not None and not callable(summary):
@@ -224,6 +236,7 @@ class Step(_Recorded):
                 summary=summary,
             ),
             payload_omitted=full and run.retention != "metadata_only",
+            at=time_of(context, "at", at, since=self.started_at),
         )
 
     def __repr__(self) -> str:
@@ -240,6 +253,7 @@ class Step(_Recorded):
         *,
         wait: Literal[True] = ...,
         metadata: Mapping[str, Any] | None = ...,
+        ended_at: Moment | None = ...,
     ) -> Receipt: ...
     @overload
     def end(
@@ -248,6 +262,7 @@ class Step(_Recorded):
         *,
         wait: Literal[False],
         metadata: Mapping[str, Any] | None = ...,
+        ended_at: Moment | None = ...,
     ) -> None: ...
     def end(
         self,
@@ -255,17 +270,21 @@ class Step(_Recorded):
         *,
         wait: bool = True,
         metadata: Mapping[str, Any] | None = None,
+        ended_at: Moment | None = None,
     ) -> Receipt | None:
         """End the step and return its receipt after the commit. Ending twice returns the same
         receipt.
 
-        Without `wait` it returns None at once, for hooks that must not stall their caller. Raises
-        the error of storage that kept the receipt from being written, and RecorderError where an
-        entry could not be stored: then the receipt exists, with an entry `gap`.
+        Without `wait` it returns None at once, for hooks that must not stall their caller.
+        `ended_at` is the time of whoever saw it end, else it is now. Raises InvalidInput for a time
+        that cannot be, the error of storage that kept the receipt from being written, and
+        RecorderError where an entry could not be stored: then the receipt exists, with an entry
+        `gap`.
         """
         _require_one_of(_STATUSES, status, "status")
         _require_json(metadata)
-        future = self._pending.close(status, metadata, wait=wait)
+        end = time_of(self._run.context, "ended_at", ended_at, since=self.started_at)
+        future = self._pending.close(status, metadata, wait=wait, at=end)
         self._on_end(self)
         if not wait:
             return None
@@ -366,11 +385,16 @@ class Run(_Recorded):
         name: str | None = None,
         parent: str | None = None,
         metadata: Mapping[str, Any] | None = None,
+        started_at: Moment | None = None,
     ) -> Step:
         """Start a step; use it as a `with` block, or call its `end`. Raises InvalidInput, and
         RunClosed after the run ended.
+
+        `started_at` is the time of whoever saw it start, else it is now: not before the run, and at
+        most five seconds ahead of this clock.
         """
         _require_one_of(_STEP_KINDS, kind, "kind")
+        start = time_of(self.context, "started_at", started_at, since=self.record.started_at)
         for argument, text in (("name", name), ("parent", parent)):
             if text is not None and not isinstance(text, str):
                 raise InvalidInput(f"`{argument}` takes a text.", argument=argument)
@@ -388,13 +412,17 @@ class Run(_Recorded):
                 None if name is None else storable_text(name),
                 parent,
                 metadata or {},
-                store.clock.now(),
+                store.clock.now() if start is None else start,
             )
             step = Step(self, pending, self._step_ended)
             self._step_count += 1
             self._open[pending.id] = step
             self._latest[kind] = pending.id
             return step
+
+    def open_step(self, step_id: str) -> Step | None:
+        """Return the step of this id while more can be recorded in it, or None."""
+        return self._open.get(step_id)
 
     def latest(self, kind: StepKind) -> str | None:
         """Return the id of the step of this kind that began last, or None."""
@@ -490,7 +518,12 @@ class Run(_Recorded):
                 self._sweep_at = max(_MAX_ENDING, 2 * len(self._ending))
 
     def join(
-        self, kind: StepKind, *, name: str | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        kind: StepKind,
+        *,
+        name: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        started_at: Moment | None = None,
     ) -> JoinedStep:
         """Return the step for a call that an adapter sees.
 
@@ -500,10 +533,12 @@ class Run(_Recorded):
         """
         active = current_step()
         if active is None or active.run is not self or not active.is_open:
-            return JoinedStep(self.step(kind, name=name, metadata=metadata), is_own=True)
-        if active.kind == kind and not active.has("request") and not active.has("tool_call"):
+            parent = None
+        elif active.kind == kind and not active.has("request") and not active.has("tool_call"):
             return JoinedStep(active, is_own=False)
-        step = self.step(kind, name=name, parent=active.id, metadata=metadata)
+        else:
+            parent = active.id
+        step = self.step(kind, name=name, parent=parent, metadata=metadata, started_at=started_at)
         return JoinedStep(step, is_own=True)
 
     def _end_block(self, kind: type[BaseException] | None, error: BaseException | None) -> None:
@@ -521,6 +556,22 @@ def _require_one_of(words: frozenset[str], word: object, argument: str) -> None:
 def _require_mapping(value: object, argument: str) -> None:
     if not isinstance(value, Mapping):
         raise InvalidInput(f"`{argument}` takes a mapping.", argument=argument)
+
+
+def time_of(
+    context: RecorderContext, argument: str, moment: Moment | None, *, since: int
+) -> int | None:
+    """Return a time that another clock tells, microseconds UTC. Raises InvalidInput for one before
+    `since`, or ahead of this clock by more than clocks differ.
+    """
+    at = microseconds(moment, context.zone, name=argument)
+    if at is not None and not since <= at <= context.store.clock.now() + _CLOCKS_DIFFER_US:
+        raise InvalidInput(
+            f"`{argument}` lies between the start of the run or step that it belongs to and five "
+            "seconds from now.",
+            argument=argument,
+        )
+    return at
 
 
 def _require_json(metadata: Mapping[str, Any] | None) -> None:

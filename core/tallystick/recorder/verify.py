@@ -346,10 +346,10 @@ def _text_problems(
                 "agent_name": run.agent_name,
                 "domain": run.domain,
                 "metadata": stock.metadata_of(entry),
-                "user_goal": run.user_goal,
+                "user_goal": run.goal,
             }
             metadata = run.metadata
-            fields = (run.agent_name, run.domain, run.user_goal, metadata)
+            fields = (run.agent_name, run.domain, run.goal, metadata)
             is_empty = fields == ("", None, None, {})
         else:
             problems.append(_problem(where, "an entry of its chain commits to texts of no row"))

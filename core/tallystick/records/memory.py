@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from tallystick.errors import InvalidRecord
 from tallystick.explanations import explain_validation
-from tallystick.records._base import JsonObject, Labels, Persisted, Record, Texts, tuple_of
+from tallystick.records._base import Json, JsonObject, Labels, Persisted, Record, Texts, tuple_of
 from tallystick.records.html import cut
 from tallystick.records.identity import Scope
 from tallystick.records.source import SourceRef
@@ -352,6 +352,24 @@ class Change(Record):
     audit_id: str | None = None
     """The journal event of this change; None when nothing changed."""
     warnings: tuple[str, ...] = ()
+
+
+Lifetime = Literal["run", "thread"]
+"""How long a value of working memory lives: with its run, or from turn to turn of a thread."""
+
+
+class WorkingValue(Record):
+    """A value of working memory."""
+
+    name: str
+    value: Json
+    lifetime: Lifetime
+    updated_at: int
+    """Microseconds UTC."""
+    updated_time = datetime_of("updated_at")
+    expires_at: int
+    """Microseconds UTC."""
+    expires_time = datetime_of("expires_at")
 
 
 class Forgotten(Change):

@@ -57,7 +57,7 @@ class RunRecord(Persisted):
     scope: Scope
     agent_name: str
     domain: str | None = None
-    user_goal: str | None = None
+    goal: str | None = None
     started_at: int
     """Microseconds UTC."""
     started_time = datetime_of("started_at")
@@ -230,9 +230,10 @@ class Verification(Record):
 class ReplayRecipe(Persisted):
     """Instructions to make a stored step again, exactly or with changes."""
 
-    id: str
-    source_run_id: str
-    source_step_id: str
+    id: str = ""
+    """Given by the replay, like the step that it is made for."""
+    source_run_id: str = ""
+    source_step_id: str = ""
     provider_override: str | None = None
     model_override: str | None = None
     token_budget: int | None = None
@@ -316,6 +317,8 @@ class ReplayResult(Record):
     """True if the request equals the one in the receipt; None for a mutated replay."""
     response_matches: bool | None
     """True if the answer equals the recorded one; None if no model was given."""
+    response_diff: tuple[str, ...] = ()
+    """The differences of the answer from the recorded one, as the lines of a unified diff."""
     diff: CompileDiff | None = None
     """For a mutated replay: the differences of the context."""
     prompt_diff: tuple[str, ...] = ()

@@ -6,7 +6,15 @@ from tallystick.tally.compiling import Candidate
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.enforcement import AllowedModelCall, AllowedToolCall
 from tallystick.tally.jobs import Jobs
-from tallystick.tally.model_calls import ModelCall, ModelStream, is_provider, model_provider
+from tallystick.tally.model_calls import (
+    ModelCall,
+    ModelStream,
+    is_provider,
+    model_provider,
+    named_provider,
+    replay_call,
+    sorted_errors,
+)
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
@@ -33,4 +41,7 @@ __all__ = [
     "AllowedToolCall",
     "is_provider",
     "model_provider",
+    "named_provider",
+    "replay_call",
+    "sorted_errors",
 ]

@@ -49,6 +49,7 @@ from tallystick.tally.served_verbs import (
     SpaceVerbs,
     TallyVerbs,
     TokenVerbs,
+    WorkingVerbs,
 )
 
 P = ParamSpec("P")
@@ -277,14 +278,19 @@ class AsyncJobs(AsyncFace, JobVerbs):
     """Same as `Jobs`, awaited."""
 
 
-class AsyncWorkingMemory(AsyncFace):
+class ServedWorkingMemory(AsyncFace, WorkingVerbs):
+    """What a server offers of `WorkingMemory`, awaited."""
+
+
+class AsyncWorkingMemory(ServedWorkingMemory):
     """Same as `WorkingMemory`, awaited."""
 
-    set = Offered(WorkingMemory.set)
-    get = Offered(WorkingMemory.get)
     all = Offered(WorkingMemory.all)
-    drop = Offered(WorkingMemory.drop)
     clear = Offered(WorkingMemory.clear)
+
+    def of(self, run_id: str | None = None, *, thread: str | None = None) -> AsyncWorkingMemory:
+        """Same as `bound.working.of`."""
+        return AsyncWorkingMemory(self.sync.of(run_id, thread=thread))
 
 
 class ServedTally(AsyncFace, TallyVerbs):
@@ -298,6 +304,7 @@ class ServedTally(AsyncFace, TallyVerbs):
     jobs = OfferedPart(AsyncJobs)
     spaces = OfferedPart(AsyncSpaces)
     tokens = OfferedPart(AsyncAccessTokens)
+    working: OfferedPart[Any] = OfferedPart(ServedWorkingMemory)
 
 
 class AsyncBoundTally(ServedTally):
@@ -325,7 +332,4 @@ class AsyncBoundTally(ServedTally):
 
     operator = OfferedPart(AsyncOperator)
     recordings = OfferedPart(AsyncRecordings)
-
-    def working(self, run_id: str | None = None) -> AsyncWorkingMemory:
-        """Same as `bound.working`, awaited."""
-        return AsyncWorkingMemory(self.sync.working(run_id))
+    working: OfferedPart[Any] = OfferedPart(AsyncWorkingMemory)

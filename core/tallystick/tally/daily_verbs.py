@@ -220,18 +220,6 @@ def explore(
     return explored
 
 
-def working(view: MemoryView, run_id: str | None = None) -> memory.WorkingMemory:
-    """Return the working memory of a run, by default the open one.
-
-    Raises InvalidInput where no run is open.
-    """
-    run = current_run()
-    run_id = run_id if run_id is not None or run is None else run.id
-    if run_id is None:
-        raise InvalidInput("No run is open here: name one, as in bound.working(run_id).")
-    return memory.WorkingMemory(view._services.memory, view.actor, view.scope, run_id)
-
-
 def compile(
     view: MemoryView,
     items: CandidateItems,

@@ -23,7 +23,7 @@ from tallystick.memory.documents import (
 from tallystick.memory.fields import labels_of
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
-from tallystick.recorder import Recordings, active_run, active_step, current_run
+from tallystick.recorder import Recordings, current_run
 from tallystick.records import (
     MOST_RESULTS,
     Actor,
@@ -76,7 +76,13 @@ from tallystick.records.arguments import (
 )
 from tallystick.records.wire import PROCESS_ONLY
 from tallystick.storage.rows.short_ids import IdKind
-from tallystick.tally.observed_calls import ObservedCall, actor_in_history, is_open, observe
+from tallystick.tally.observed_calls import (
+    ObservedCall,
+    actor_in_history,
+    observe,
+    run_under_way,
+    thread_of,
+)
 from tallystick.tally.services import Services
 from tallystick.tally.spellings import respell_argument
 
@@ -138,19 +144,27 @@ class MemoryView:
         return observe(self._services, self.actor, self.scope, kind, name)
 
     def _working_of_run(self, scopes: Sequence[Scope]) -> WorkingMemory | None:
-        """Return the working memory of the open run, where it is in one of `scopes` and the run has
-        no other readers.
+        """Return the working memory of the open run and of the thread, where it is in one of
+        `scopes` and the run has no other readers.
         """
-        services, step, run = self._services, active_step.get(), active_run.get()
-        if step is not None and step.is_open:
-            run = step.run
-        if run is None or not is_open(run, services.recorder) or self.scope not in scopes:
+        run, working = run_under_way(self._services.recorder), self.working
+        if self.scope not in scopes or not (working.run_id or working.thread):
             return None
-        if self.scope != run.scope:
-            with services.store.database.read() as connection:
-                if widens(connection, services.gate, self.actor, self.scope, run.scope):
+        if run is not None and self.scope != run.scope:
+            with self._services.store.database.read() as connection:
+                if widens(connection, self._services.gate, self.actor, self.scope, run.scope):
                     return None
-        return WorkingMemory(services.memory, self.actor, self.scope, run.id)
+        return working
+
+    @property
+    def working(self) -> WorkingMemory:
+        """What the run under way and its thread keep in mind: set, get, list and drop values."""
+        run, actor = run_under_way(self._services.recorder), self.actor
+        thread = None if run is None else thread_of(run)
+        if thread is None and actor.credential is None:  # of a token it is no conversation
+            thread = actor.session_id
+        run_id = None if run is None else run.id
+        return WorkingMemory(self._services.memory, actor, self.scope, run_id, thread)
 
     def _wake_worker(self) -> None:
         """Wake the background after a write: `Background.wake`, without its detour at every one."""
@@ -650,12 +664,8 @@ class MemoryView:
         step = call.step
         if step is None or new.source_run_id is not None:
             return new
-        return new.model_copy(
-            update={
-                "source_run_id": step.run.id,
-                "source_step_ids": (*new.source_step_ids, step.id),
-            }
-        )
+        steps = (*new.source_step_ids, step.id)
+        return new.model_copy(update={"source_run_id": step.run.id, "source_step_ids": steps})
 
     def _with_moments(self, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the changes of `modify` with moments in microseconds."""
@@ -668,12 +678,8 @@ class MemoryView:
         self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
     ) -> None:
         self._wake_worker()
-        summary = {
-            "id": change.id,
-            "event": change.event,
-            "status": change.status,
-            "version": change.version,
-        }
+        names = ("id", "event", "status", "version")
+        summary = {name: getattr(change, name) for name in names}
         call.record("memory_write", payload, summary=summary)
 
 

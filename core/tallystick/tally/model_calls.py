@@ -7,28 +7,34 @@ cost and the provider's limits in its receipt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import SkipValidation
 
-from tallystick.errors import BudgetInfeasible, InvalidInput
+from tallystick.access import GuardedCall
+from tallystick.errors import BudgetInfeasible, EgressDenied, InvalidInput
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
+from tallystick.provider_errors import MODEL, sort_error
 from tallystick.recorder import Step, current_step
 from tallystick.records import (
     CompiledContext,
     ContextItem,
+    JsonObject,
     ModelAnswer,
     ModelCost,
     ModelToolCall,
+    PolicyRule,
     StepStatus,
 )
 from tallystick.tally.call_rules import enforcing
 from tallystick.tally.compiling import record_again
 from tallystick.tally.daily_verbs import check_model_call, compile_again, join_run
+from tallystick.tally.enforcement import ask, settle
 from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tokens.prices import cost_of
@@ -41,6 +47,14 @@ Preflight = Literal["off", "refuse", "recompile"]
 
 _GROUP = "tallystick.providers"
 _PIECE = "call_model"
+_ASKED_AGAIN = PolicyRule(
+    id="replay-sends",
+    name="A model is asked again",
+    description="A recorded step is sent to a model once more.",
+    effect="require_approval",
+    applies_to="model_call",
+)
+"""What a replay that sends its request wants, where no person is there."""
 _TRIES = 3
 _MARGIN = 0.97
 """Part of the room that a smaller budget uses, because tokens are not worth the same everywhere."""
@@ -103,6 +117,94 @@ def model_provider(name: str | ModelProvider) -> ModelProvider:
             argument="provider",
         )
     return cast(ModelProvider, points[provider].load()(model))
+
+
+def named_provider(view: MemoryView, name: str) -> ModelProvider:
+    """Return the provider of a name such as `openai:gpt-5` for whoever calls from outside of this
+    process, with a key of its: only one that `providers` in the settings lists. Raises
+    EgressDenied, and InvalidInput as `model_provider`.
+    """
+    allowed = view._services.settings.providers
+    if not any(fnmatchcase(name, pattern) for pattern in allowed):
+        listed = ", ".join(allowed) or "none"
+        raise EgressDenied(
+            f"This tally sends nothing to {name} for its callers. Who runs it lists the models in "
+            f"the setting `providers`, such as openai:*; now {listed}."
+        )
+    return model_provider(name)
+
+
+@contextmanager
+def sorted_errors(name: str) -> Iterator[None]:
+    """Raise what an SDK raises as an error of ours, for callers that have no such SDK."""
+    try:
+        yield
+    except Exception as error:
+        raise sort_error(name, error, MODEL) from error
+
+
+def replay_call(
+    view: MemoryView,
+    provider: ModelProvider,
+    *,
+    approval_token: str | None = None,
+    piece: str = _PIECE,
+) -> Callable[[Any], JsonObject]:
+    """Return what asks a model again, for a replay: by the rules over model calls, refused before
+    where the provider would refuse it, and for a person only, or with the approval of one.
+    """
+
+    def call(request: Any) -> JsonObject:
+        cleaned = _allowed_request(
+            view, provider, provider.model, request, approval_token, piece=piece, by_person=True
+        )
+        with enforcing("model_call", provider.model):
+            body = provider.send(cleaned).body
+        answer = provider.parse(body)
+        cost = _cost(view, provider, provider.model or "", answer)
+        facts: JsonObject = {"usage": {**answer.usage}, "cost": cost.dump(), "model": answer.model}
+        return {"answer": answer.recorded(), "native": body, **facts}
+
+    return call
+
+
+def _allowed_request(
+    view: MemoryView,
+    provider: ModelProvider,
+    model: str | None,
+    request: dict[str, Any],
+    token: str | None,
+    *,
+    piece: str = _PIECE,
+    by_person: bool = False,
+) -> dict[str, Any]:
+    """Return a request as it may be sent: checked by the provider's form and by the rules, and with
+    `by_person` also by a person, where none is there.
+    """
+    provider.check(request)
+    provider.require_ready()
+    check = check_model_call(
+        view,
+        provider=provider.name,
+        model=model,
+        request=request,
+        approval_token=token,
+        piece=piece,
+    )
+    cleaned: dict[str, Any] = check.request
+    is_person = view.actor.is_attended and view.actor.agent is None
+    if by_person and not is_person and check.approval is None:
+        action = GuardedCall("model_call", model or "model", request)
+        with view._observe_call("policy_check", model or "model_call") as call:
+            answers = ask(view._approvals, [(action, _ASKED_AGAIN)], call, token=token)
+            settle(answers, call, {"applies_to": "model_call", "model": model})
+    return cleaned
+
+
+def _cost(view: MemoryView, provider: ModelProvider, model: str, answer: ModelAnswer) -> ModelCost:
+    # A table may know the model by the name that was asked for, not by its snapshot.
+    names = [answer.model or model, model]
+    return cost_of(provider.name, names, answer.usage, table=view._services.prices)
 
 
 def is_provider(name: str) -> bool:
@@ -264,18 +366,7 @@ class _RecordedCall:
                 argument="parameters",
             )
         request = provider.render(compiled, model=self.model, **parameters)
-        provider.check(request)
-        provider.require_ready()
-        check = check_model_call(
-            self.view,
-            provider=provider.name,
-            model=self.model,
-            request=request,
-            approval_token=token,
-            piece=_PIECE,
-        )
-        cleaned: dict[str, Any] = check.request
-        return cleaned
+        return _allowed_request(self.view, provider, self.model, request, token)
 
     def _fitting(
         self,
@@ -314,13 +405,7 @@ class _RecordedCall:
         answer = self.provider.parse(response.body)
         if not is_whole:
             answer = answer.model_copy(update={"stop": "broken_off"})
-        cost = cost_of(
-            self.provider.name,
-            # A table may know the model by the name that was asked for, not by its snapshot.
-            [answer.model or self.model, self.model],
-            answer.usage,
-            table=self.view._services.prices,
-        )
+        cost = _cost(self.view, self.provider, self.model, answer)
         summary: dict[str, Any] = {
             "usage": answer.usage,
             "cost": cost.dump(),

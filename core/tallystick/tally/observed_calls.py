@@ -98,15 +98,29 @@ def actor_in_history(recorder: RecorderContext, actor: Actor) -> Actor:
     Where the actor names no request and no session, they are the recorded run under way and its
     thread.
     """
-    step, run = active_step.get(), active_run.get()
-    run = run if run is not None or step is None or not step.is_open else step.run
-    if run is None or not is_open(run, recorder):
+    run = run_under_way(recorder)
+    if run is None:
         return actor
-    thread = run.record.metadata.get("thread_id")
     return actor.traced(
         request_id=actor.request_id or run.id,
-        session_id=actor.session_id or (thread if isinstance(thread, str) else None),
+        session_id=actor.session_id or thread_of(run),
     )
+
+
+def run_under_way(recorder: RecorderContext) -> Run | None:
+    """Return the open run of this recorder that code is in: that of the open step, else of the
+    block.
+    """
+    step, run = active_step.get(), active_run.get()
+    if step is not None and step.is_open:
+        run = step.run
+    return run if run is not None and is_open(run, recorder) else None
+
+
+def thread_of(run: Run) -> str | None:
+    """Return the thread of a runtime that a run belongs to, or None."""
+    thread = run.record.metadata.get("thread_id")
+    return thread if isinstance(thread, str) else None
 
 
 def is_open(run: Run, recorder: RecorderContext) -> bool:

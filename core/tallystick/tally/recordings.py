@@ -11,13 +11,14 @@ from pydantic import Field
 
 from tallystick import memory
 from tallystick.checkpoints import Threads
-from tallystick.errors import CorruptTally, Denied, NotFound
+from tallystick.errors import CorruptTally, Denied, InvalidInput, NotFound
 from tallystick.recorder import (
     Call,
     Recordings,
     Render,
     neutral_request,
 )
+from tallystick.recorder.recordings import RecordedCompile
 from tallystick.recorder.replay import recipe_for
 from tallystick.records import (
     Activity,
@@ -33,6 +34,7 @@ from tallystick.records import (
     RunId,
     RunRecord,
     StepId,
+    StepRecord,
     Texts,
     Verification,
     Words,
@@ -42,6 +44,7 @@ from tallystick.records.arguments import PAGE_BEFORE
 from tallystick.records.wire import PROCESS_ONLY
 from tallystick.tally.later_replays import ReplayOutcome, enqueue_replay
 from tallystick.tally.memory_view import MemoryView
+from tallystick.tally.model_calls import named_provider, replay_call, sorted_errors
 
 Recipe = Annotated[ReplayRecipe | None, Field(description="What to change; without it nothing.")]
 
@@ -108,6 +111,14 @@ class BoundRecordings(Recordings):
             }
         )
 
+    def compiled(self, step_id: StepId) -> RecordedCompile:
+        """Return the request and the result of a step's compile, which can be sent to a model.
+        Raises NotFound where it compiled or kept nothing.
+        """
+        recorded = super().compiled(step_id)
+        self._view._services.compile_requests.note(recorded.compiled, recorded.request)
+        return recorded
+
     def replay(
         self,
         /,
@@ -115,16 +126,56 @@ class BoundRecordings(Recordings):
         *,
         call: Annotated[Call | None, PROCESS_ONLY] = None,
         recipe: Recipe = None,
+        send: Annotated[
+            bool,
+            Field(
+                description="Ask the model again, one of the setting `providers`; for a person, or "
+                "with the approval of one."
+            ),
+        ] = False,
+        approval_token: Annotated[
+            str | None, Field(description="Of the grant to ask the model again.")
+        ] = None,
         render: Annotated[Render, PROCESS_ONLY] = neutral_request,
         **changes: Annotated[Any, PROCESS_ONLY],
     ) -> ReplayResult:
         """Make a recorded model step again as the step of a new run, in the scope of its own run.
 
         The new receipt contains the recipe and the outcome. Same as `preview_replay`, which records
-        nothing. The result names the new run and step, which can be replayed in turn. Raises Denied
-        as well.
+        nothing. The result names the new run and step, which can be replayed in turn. With `send`
+        the request goes to the provider and model of the step, or of the changes, and the result
+        has the difference of the answers. Raises Denied as well, and with `send` EgressDenied,
+        ActionDenied, ApprovalRequired, TokenRefused, and ModelFailed and its like for what the
+        provider raises.
         """
-        return self._replay(step_id, None, call=call, recipe=recipe, render=render, **changes)
+        if not send:
+            return self._replay(step_id, None, call=call, recipe=recipe, render=render, **changes)
+        if call is not None:
+            raise InvalidInput("`send` asks a provider of the settings: leave `call` out.")
+        step = self.step(step_id)
+        recipe = recipe_for(step, recipe, changes, new_id=self._view._services.store.ids.new)
+        name = self._model_of(step, recipe)
+        provider = named_provider(self._view, name)
+        again = replay_call(self._view, provider, approval_token=approval_token, piece="replay")
+        with sorted_errors(name):
+            return self._replay(step_id, None, call=again, recipe=recipe, render=provider.render)
+
+    def _model_of(self, step: StepRecord, recipe: ReplayRecipe) -> str:
+        """Return the name of the provider and model that a replay asks. Raises InvalidInput."""
+        by_kind = {entry.kind: entry for entry in self.entries(step.id)}
+        facts: dict[str, Any] = {}
+        for kind in ("compile_request", "request"):
+            if (entry := by_kind.get(kind)) is not None:
+                payload = entry.payload if isinstance(entry.payload, dict) else {}
+                facts |= {k: v for k, v in {**payload, **entry.summary}.items() if v is not None}
+        provider = recipe.provider_override or facts.get("provider")
+        model = recipe.model_override or facts.get("model") or step.name
+        if provider is None or model is None:
+            raise InvalidInput(
+                "The step names no provider and model to ask: give provider_override and "
+                "model_override."
+            )
+        return f"{provider}:{model}"
 
     def _replay_once(self, step_id: str, recipe: ReplayRecipe, job_id: str) -> ReplayOutcome:
         """Return what the replay of a job came to: of the run that an earlier attempt completed,
@@ -163,7 +214,7 @@ class BoundRecordings(Recordings):
                 run.agent_name,
                 scope=run.scope,
                 domain=run.domain,
-                goal=run.user_goal,
+                goal=run.goal,
                 metadata=origin,
                 run_id=run_id,
             ) as new_run,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 
 from tallystick.access import AccessTokens
 from tallystick.aio import in_thread
+from tallystick.memory import WorkingMemory
 from tallystick.tally import daily_verbs
 from tallystick.tally.approvals import BoundApprovals
 from tallystick.tally.corrections import Corrections
@@ -183,6 +184,15 @@ class JobVerbs:
     get = Offered(Jobs.get)
     retry = Offered(Jobs.retry)
     cancel = Offered(Jobs.cancel)
+
+
+class WorkingVerbs:
+    """Verbs of `WorkingMemory`."""
+
+    set = Offered(WorkingMemory.set)
+    get = Offered(WorkingMemory.get)
+    list = Offered(WorkingMemory.list)
+    drop = Offered(WorkingMemory.drop)
 
 
 class TallyVerbs:

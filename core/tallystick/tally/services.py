@@ -236,6 +236,7 @@ class Services:
             redactor=redactor,
             retention=settings.retention,
             prices=self.prices,
+            zone=self.zone,
         )
         if store.database.unwritable is None:
             recover_interrupted_runs(self.recorder)

@@ -400,7 +400,6 @@ class BoundTally(MemoryView):
     on = daily_verbs.on
     forget = daily_verbs.forget
     explore = daily_verbs.explore
-    working = daily_verbs.working
     compile = daily_verbs.compile
     run = daily_verbs.run
     join_run = daily_verbs.join_run

@@ -93,8 +93,8 @@ class Plan(NamedTuple):
     done_jobs: int
     dead_jobs: int
     answers: int | None
-    working: int | None
-    """The end of the values of runs."""
+    working: int
+    """The end of the values of runs and threads, which no window keeps."""
     tombstones: int | None
     journal: int | None
 
@@ -270,7 +270,7 @@ def _count_purge(connection: Connection, plan: Plan, mode: Literal["preview", "a
         approvals=0 if before is None else approvals.count_old(connection, before),
         jobs=rows.count_jobs(connection, done_before=plan.done_jobs, dead_before=plan.dead_jobs),
         answers=0 if plan.answers is None else rows.count_answers(connection, plan.answers),
-        working=0 if plan.working is None else working.count_expired(connection, plan.working),
+        working=working.count_expired(connection, plan.working),
         journal_window_chosen=chosen,
         journal_window_days=days if chosen else None,
         tombstones_window_chosen=settings_rows.get_setting(connection, _TOMBSTONES) is not None,
@@ -385,9 +385,9 @@ class RetentionHandler:
             now=now,
             done_jobs=now - windows.done_jobs * _DAY_US,
             dead_jobs=now - windows.dead_jobs * _DAY_US,
-            # Both contain what somebody said: they go only where a person chose that text goes.
+            # They contain what somebody said: they go only where a person chose that text goes.
             answers=None if tombstones is None else now - windows.answers * _DAY_US,
-            working=None if tombstones is None else now,
+            working=now,
             tombstones=tombstones,
             journal=_journal_before(connection, now),
         )
@@ -489,8 +489,7 @@ def _sweep(tx: Connection, plan: Plan) -> None:
     rows.remove_jobs(tx, done_before=plan.done_jobs, dead_before=plan.dead_jobs)
     if plan.answers is not None:
         rows.remove_answers(tx, plan.answers)
-    if plan.working is not None:
-        working.remove_expired(tx, plan.working)
+    working.remove_expired(tx, plan.working)
     if plan.journal is not None:
         rows.remove_reads(tx, plan.journal)
         approvals.remove_old(tx, plan.journal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
@@ -35,6 +36,16 @@ def remembered_line(stored: records.Remembered, scope: records.Scope) -> Text:
     if stored.status == "duplicate":
         return Text(f"– {short(stored.id)} in {scope} says this already")
     return report(f"{short(stored.id)} is remembered in {scope}")
+
+
+def working_table(values: Iterable[records.WorkingValue]) -> Table:
+    """Return what is kept in mind, one value in a row."""
+
+    def value(each: records.WorkingValue) -> str:
+        is_text = isinstance(each.value, str)
+        return str(each.value) if is_text else json.dumps(each.value, ensure_ascii=False)
+
+    return table(values, "name lifetime until=expires_at", value=value)
 
 
 def hit_table(hits: Iterable[records.Hit], *, query: str) -> Table:

@@ -51,7 +51,7 @@ def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
     """Return runs with their number of steps: the agent, and below it what it was asked."""
 
     def agent(row: tuple[records.RunRecord, int]) -> Text:
-        goal = cut_text(" ".join((row[0].user_goal or "").split()), _GOAL)
+        goal = cut_text(" ".join((row[0].goal or "").split()), _GOAL)
         missed = (f" {row[0].gaps} missed" if row[0].gaps else "", "yellow")
         return Text.assemble((row[0].agent_name, "bold"), missed, f"\n{goal}" if goal else "")
 
@@ -102,7 +102,7 @@ def step_view(
     width: int = 80,
 ) -> RenderableType:
     """Return one step: its context with the reasons, its entries, and its receipt."""
-    goal = f" · {run.user_goal}" if run.user_goal else ""
+    goal = f" · {run.goal}" if run.goal else ""
     name = f" {step.name}" if step.name else ""
     prefixes = [entry.summary.get("prefix") for entry in (receipt.entries if receipt else ())]
     shown = facts(

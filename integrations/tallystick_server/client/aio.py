@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from tallystick.aio import in_thread
-from tallystick.records import Actor, JsonObject
+from tallystick.records import Actor, CompiledContext, JsonObject
 from tallystick.tally.async_view import ServedOperator, ServedRecordings, ServedTally
 from tallystick.tally.served_verbs import AsyncFace, Offered, OfferedPart
 from tallystick_learning import AsyncLearning
 from tallystick_server.client.items import RemoteItems
+from tallystick_server.model_calls import CalledModel
 from tallystick_server.recording import CheckedCall
 
 
@@ -37,6 +38,11 @@ class AsyncRemoteTally(ServedTally):
         """Same as `remote.frame_codes`, awaited."""
         codes: list[str] = await in_thread(partial(self.sync.frame_codes, texts))
         return codes
+
+    async def call_model(self, compiled: CompiledContext, **options: Any) -> CalledModel:
+        """Same as `remote.call_model`, awaited."""
+        called: CalledModel = await in_thread(partial(self.sync.call_model, compiled, **options))
+        return called
 
     async def check_call(
         self, kind: str, name: str | None = None, arguments: Any = None, **facts: Any

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import httpx2
 
@@ -24,6 +24,18 @@ _LONGEST_WAIT_S = 5.0
 
 RUN: ContextVar[str | None] = ContextVar("tallystick_remote_run", default=None)
 """The run in whose block the caller is."""
+
+
+class RecordedStep(Protocol):
+    """A step in whose block calls are recorded."""
+
+    def open_at(self, server: Server) -> str | None:
+        """Return its id where it is open at this server, which opens it."""
+        ...
+
+
+STEP: ContextVar[RecordedStep | None] = ContextVar("tallystick_remote_step", default=None)
+"""The step in whose block the caller is."""
 
 
 class Server:
@@ -100,6 +112,10 @@ class Server:
         run = RUN.get()
         if run is not None:
             headers["tallystick-run"] = run
+        step = STEP.get()
+        step_id = None if step is None else step.open_at(self)
+        if step_id is not None:
+            headers["tallystick-step"] = step_id
         try:
             response = self._http.request(
                 call.method, call.path, params=tuple(call.query), content=call.body, headers=headers

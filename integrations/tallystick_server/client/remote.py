@@ -20,6 +20,7 @@ from tallystick.records import (
     Scope,
 )
 from tallystick.tally import Candidate
+from tallystick.tally.model_calls import Preflight
 from tallystick.tally.served_verbs import (
     ApprovalVerbs,
     CorrectionVerbs,
@@ -32,6 +33,7 @@ from tallystick.tally.served_verbs import (
     SpaceVerbs,
     TallyVerbs,
     TokenVerbs,
+    WorkingVerbs,
 )
 from tallystick_learning import LearningVerbs
 from tallystick_server.client.aio import AsyncRemoteTally
@@ -39,6 +41,7 @@ from tallystick_server.client.calls import Call, body_of, call_of, safe
 from tallystick_server.client.connections import Connection, Server
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.client.runs import RemoteRun
+from tallystick_server.model_calls import CalledModel, CallModel
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
 
@@ -103,6 +106,12 @@ class RemoteLearning(_Face, LearningVerbs):
     """What a model concludes from memories, behind a server."""
 
     part = "learning."
+
+
+class RemoteWorkingMemory(_Face, WorkingVerbs):
+    """What a run and its thread keep in mind, behind a server."""
+
+    part = "working."
 
 
 class RemoteApprovals(_Face, ApprovalVerbs):
@@ -185,6 +194,7 @@ class RemoteTally(_Face, TallyVerbs):
     spaces = OfferedPart(RemoteSpaces)
     tokens = OfferedPart(RemoteTokens)
     recordings = OfferedPart(RemoteRecordings)
+    working = OfferedPart(RemoteWorkingMemory)
 
     @property
     def items(self) -> RemoteItems:
@@ -209,6 +219,38 @@ class RemoteTally(_Face, TallyVerbs):
         )
         compiled: CompiledContext = self.connection.send(call)
         return compiled
+
+    def call_model(
+        self,
+        compiled: CompiledContext,
+        *,
+        provider: str,
+        parameters: JsonObject | None = None,
+        agent_name: str = "agent",
+        preflight: Preflight = "off",
+        approval_token: str | None = None,
+    ) -> CalledModel:
+        """Send a context that a step has recorded to a model of the server's setting `providers`,
+        such as `openai:gpt-5`, as `BoundTally.call_model` does.
+
+        The call is the open model step that has no request yet, else a step of the run under way,
+        else one of a new run. Raises what that raises; EgressDenied for a model that is not listed;
+        ModelUnavailable, ModelFailed or ModelRefused for what the provider raises.
+        """
+        name, _, model = provider.partition(":")
+        values = {
+            "provider": name,
+            "model": model,
+            "compile_id": compiled.id,
+            "parameters": parameters or {},
+            "agent_name": agent_name,
+            "preflight": preflight,
+            "approval_token": approval_token,
+        }
+        body = body_of(CallModel, values)
+        call = Call("POST", f"{PREFIX}/model/call", body=body, result=CalledModel)
+        called: CalledModel = self.connection.send(call)
+        return called
 
     def check_call(
         self, kind: str, name: str | None = None, arguments: Any = None, **facts: Any

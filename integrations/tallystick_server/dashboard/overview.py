@@ -203,7 +203,7 @@ def _event_line(event: Activity) -> Happened:
 
 
 def _run_line(run: RunRecord) -> Happened:
-    name = f"{run.agent_name}: {run.user_goal}" if run.user_goal else run.agent_name
+    name = f"{run.agent_name}: {run.goal}" if run.goal else run.agent_name
     return Happened(run.started_at, "ran", f"/runs/{run.id}", name, run.agent_name)
 
 

@@ -50,21 +50,24 @@ def _render_diff(visit: Visit, diff: StepDiff) -> Response:
         "diff.html",
         diff=diff,
         sides=sides,
-        matches=_matches(visit, diff.after),
+        outcome=_outcome(visit, diff.after),
         rows=[] if diff.compile is None else _rows(diff.compile),
         request=_lines(diff.request),
         response=_lines(diff.response),
     )
 
 
-def _matches(visit: Visit, step_id: str) -> bool | None:
-    """Return whether a replay made the recorded request, or None for what is no exact replay."""
+def _outcome(visit: Visit, step_id: str) -> dict[str, bool | None]:
+    """Return whether a replay made the recorded request, and had the recorded answer; None for what
+    is no exact replay, and where no model was asked.
+    """
     for entry in visit.call("entries", step_id=step_id):
         outcome = entry.summary.get("replay")
         if isinstance(outcome, dict):
-            matches = outcome.get("request_matches")
-            return matches if isinstance(matches, bool) else None
-    return None
+            names = {"request": "request_matches", "response": "response_matches"}
+            facts = {name: outcome.get(field) for name, field in names.items()}
+            return {n: each if isinstance(each, bool) else None for n, each in facts.items()}
+    return {"request": None, "response": None}
 
 
 def _rows(diff: CompileDiff) -> list[tuple[str, DecisionChange]]:
@@ -103,6 +106,7 @@ def _ask(visit: Visit) -> Response:
         run=run,
         request=request,
         weights=[(name, weights[name]) for name in WEIGHTS],
+        may_send=bool(visit.tally.settings.providers),
         candidates=[
             *visit.call("knew", step_id=step.id),
             *visit.call("unseen", step_id=step.id),
@@ -119,11 +123,13 @@ def _request(visit: Visit, step_id: str) -> CompilationRequest:
 
 
 def _replay(visit: Visit) -> Response:
-    """Make a step again: as a job, or at once where a text is edited, which no queue keeps."""
+    """Make a step again: as a job, or at once where a text is edited, which no queue keeps, and
+    where a model is asked, for the person who is there.
+    """
     step: StepRecord = visit.call("step", step_id=visit.path("step_id"))
-    recipe = _recipe(visit, step)
-    if any(text is not None for text in recipe.context_mutations.values()):
-        result = visit.call("replay", step_id=step.id, recipe=recipe.dump())
+    recipe, send = _recipe(visit, step), visit.form.get("send") == "yes"
+    if send or any(text is not None for text in recipe.context_mutations.values()):
+        result = visit.call("replay", step_id=step.id, recipe=recipe.dump(), send=send)
         return visit.go("/diff", before=step.id, after=result.step_id)
     job: Job = visit.call("replay_later", step_id=step.id, recipe=recipe.dump())
     return visit.go(f"/replays/{job.id}")
@@ -138,14 +144,7 @@ def _recipe(visit: Visit, step: StepRecord) -> ReplayRecipe:
         changes = _changes(form, request)
         if not changes:
             raise InvalidInput("Nothing would be different. Change something, or replay exactly.")
-    return ReplayRecipe.load(
-        {
-            "id": visit.tally.new_id(),
-            "source_run_id": step.run_id,
-            "source_step_id": step.id,
-            **changes,
-        }
-    )
+    return ReplayRecipe.load(changes)
 
 
 def _changes(form: Mapping[str, str], request: CompilationRequest) -> dict[str, Any]:

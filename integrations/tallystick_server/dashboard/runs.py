@@ -153,7 +153,7 @@ def _answers(run: RunRecord, filters: dict[str, str]) -> bool:
             not words
             or any(
                 words in (text or "").casefold()
-                for text in (run.agent_name, run.domain, run.user_goal, run.id)
+                for text in (run.agent_name, run.domain, run.goal, run.id)
             )
         )
     )
@@ -306,9 +306,11 @@ def _conversation(visit: Visit) -> Response:
 
 
 def _working(visit: Visit) -> Response:
-    """The values that a run keeps beside its memories."""
+    """The values that a run and its thread keep beside its memories."""
     run: RunRecord = visit.call("run", run_id=visit.path("run_id"))
-    values = visit.within(run.scope).working(run.id).all()
+    thread = run.metadata.get("thread_id")
+    of_thread = thread if isinstance(thread, str) else None
+    values = visit.within(run.scope).working.of(run.id, thread=of_thread).all()
     return visit.page("working.html", run=run, values=values)
 
 

@@ -134,7 +134,7 @@ CHANGES: dict[str, tuple[str, Callable[[BoundTally, list[str]], Any]]] = {
     "remember_many": ("write", lambda bound, ids: bound.remember_many(["The stork."])),
     "promote": ("write", lambda bound, ids: _applied(bound, "promote", ids.pop(), "project:a")),
     "items": ("write", lambda bound, ids: bound.items.put([Put(("a",), "b", {"c": 1})])),
-    "working": ("write", lambda bound, ids: bound.working("run").set("plan", ["mend"])),
+    "working": ("write", lambda bound, ids: bound.working.of("run").set("plan", ["mend"])),
     "modify": ("modify", lambda bound, ids: bound.modify(ids[0], tags=("t",), reason="r")),
     "correct": ("modify", lambda bound, ids: _applied(bound, "make", ids.pop(), "hide")),
     "recover": ("modify", lambda bound, ids: bound.recover(ids[0], reason="r")),

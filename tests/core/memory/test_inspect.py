@@ -636,7 +636,7 @@ def _lived_in(tally: Tally, clock: StepClock) -> dict[str, Any]:
     erased = apollo.remember("The pelican's code is 7341.")
     preview = root.operator.erase(erased.id, reason="r")
     root.operator.erase(erased.id, reason="r", mode="apply", confirm_token=preview.confirm_token)
-    apollo.working("r1").set("plan", ["read", 1.5, None], idempotency_key="w1")
+    apollo.working.of("r1").set("plan", ["read", 1.5, None], idempotency_key="w1")
     apollo.recall("under", states=("active", "redacted"))
     tally.bind(BOB, scope="project:apollo").get(kept["mark_stale"])
     with pytest.raises(Denied):
@@ -670,7 +670,7 @@ def _told(tally: Tally, done: dict[str, Any]) -> dict[str, Any]:
             apollo.explore("project:apollo", states=("active", "redacted")),
         ),
         "inspected": [apollo.inspect(one).model_copy(update={"history": ()}) for one in ids],
-        "working": dict(apollo.working("r1").all()),
+        "working": dict(apollo.working.of("r1").all()),
         "erased": root.operator.prove_erased(done["erased"]).holds,
         "due": root.operator.purge().model_copy(update={"working": 0}),
         "doctor": [one.check for one in root.operator.doctor() if one.status == "problem"],
@@ -703,7 +703,7 @@ def test_nothing_that_happened_in_a_tally_is_lost_on_the_way(
         ]
         assert there == reads[:2]
         moved = other.bind(ALICE, scope="project:apollo")
-        moved.working("r1").set("plan", ["read", 1.5, None], idempotency_key="w1")
+        moved.working.of("r1").set("plan", ["read", 1.5, None], idempotency_key="w1")
         for name in ("hide", "redact", "mark_wrong"):
             assert _corrected(moved, done["kept"][name], "restore").result.status == "changed"
         assert moved.corrections.forget_matching(

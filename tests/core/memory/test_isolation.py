@@ -135,7 +135,7 @@ class Isolation(RuleBasedStateMachine):
                 lambda bound=bound: bound.operator.erase(memory_id, reason="r"),
                 lambda inside=inside: inside.pack("heron"),
                 lambda inside=inside: inside.wake(),
-                lambda inside=inside: inside.working("r").all(),
+                lambda inside=inside: inside.working.of("r").all(),
                 lambda inside=inside: inside.operator.export(f"{self.folder.name}/never"),
             ):
                 told = self.tried(actor, call)

@@ -154,7 +154,7 @@ def test_what_is_kept_reaches_no_model(folder: Path) -> None:
         hits = bound.recall("token for deploys")
         request = ContextItem(id="q", kind="user_msg", content="Which token?")
         with bound.run("support") as run, run.step("model_call"):
-            bound.working().set("facts", [SAID])
+            bound.working.set("facts", [SAID])
             compiled = bound.compile([*hits, request], budget=10_000, target=FRAMED)
         shown = [
             framed_hits(bound, hits),

@@ -16,6 +16,7 @@ from pydantic import Field
 from tallystick import errors
 from tallystick.access import AccessTokens
 from tallystick.errors import InvalidInput, TallystickError
+from tallystick.memory import WorkingMemory
 from tallystick.operations import (
     MEMORY_TOOLS,
     OPERATIONS,
@@ -54,6 +55,7 @@ PARTS: Mapping[str, type] = {
     "jobs.": Jobs,
     "tokens.": AccessTokens,
     "recordings.": BoundRecordings,
+    "working.": WorkingMemory,
 }
 OF_A_PROGRAM = {
     "call": "a callable that reaches a model",
@@ -220,7 +222,14 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "still_stand": "for adapters, which show recalled memories again",
     "threads": "the checkpoints of a runtime, which its adapter offers",
     "tokens": "has operations of its own",
-    "working": "has verbs of its own, which a run's agent uses through its adapter",
+    "working": "has operations of its own",
+    "working.all": "`list` has the same, with times",
+    "working.clear": "`drop` removes a value at a time",
+    "working.items": "candidates of a compile, as objects",
+    "working.pack_items": "items of a pack, as objects",
+    "working.of": "another view",
+    "working.run_id": "where the view is",
+    "working.thread": "where the view is",
     "run": "starts a recording, which an adapter or a `with` block ends",
     "recordings.candidates": "`knew` and `unseen` in one answer",
     "recordings.compiled": "two large records, which `entries` has as payloads",

@@ -128,7 +128,7 @@ class Caller:
         scope = chance.choice([None] * 8 + [*SCOPES, chance.choice(ODD_SCOPES)])
         operation = OPERATIONS[name]
         arguments = self._arguments(name)
-        if name in ("remember", "remember_many"):
+        if name in ("remember", "remember_many", "working_set"):
             self._mark(name, arguments, scope or f"private:{actor.user}")
         told = f"seed {self.seed}: {name} by {actor} in {scope} with {str(arguments)[:500]}"
         try:
@@ -157,9 +157,10 @@ class Caller:
         """Put a canary into what is to be remembered."""
         kind, _, key = scope.partition(":")
         items = arguments.get("items") if name == "remember_many" else [arguments]
+        field = "value" if name == "working_set" else "content"
         for item in items if isinstance(items, list) else []:
-            if isinstance(item, dict) and isinstance(item.get("content"), str):
-                item["content"] = f"canary-{len(self.owners)}- {item['content']}"
+            if isinstance(item, dict) and isinstance(item.get(field), str):
+                item[field] = f"canary-{len(self.owners)}- {item[field]}"
                 self.owners.append(key if kind == "private" else "")
 
     def _open(self, memory_id: Any) -> None:

@@ -90,7 +90,7 @@ def recorder(old: Old) -> Recordings:
 
 def test_the_digests_of_an_old_run_are_what_they_were(old: Old, recorder: Recordings) -> None:
     run = old.run
-    assert (run.agent_name, run.user_goal, run.status, run.retention) == (
+    assert (run.agent_name, run.goal, run.status, run.retention) == (
         "keeper",
         "feed the heron",
         "completed",

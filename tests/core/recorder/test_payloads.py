@@ -799,7 +799,7 @@ def test_a_secret_where_a_goal_is_cut_is_redacted_whole(open_sqlite: OpenTally) 
     with open_sqlite() as tally:
         with tally.bind().run("coder", goal=f"{'x ' * 240}{secret} and more") as run:
             pass
-        goal = str(tally.recordings.run(run.id).user_goal)
+        goal = str(tally.recordings.run(run.id).goal)
         assert (len(goal), secret[:8] in goal) == (500, False)
 
 

@@ -58,7 +58,7 @@ def test_a_mutated_replay_is_kept_with_its_recipe_its_comparison_and_ids_of_its_
         assert result.run_id is not None
         assert result.step_id is not None
         run = me.recordings.run(result.run_id)
-        assert (run.agent_name, run.user_goal, run.status) == ("planner", "birds", "completed")
+        assert (run.agent_name, run.goal, run.status) == ("planner", "birds", "completed")
         origin: Any = run.metadata["replay_of"]
         assert origin["step_id"] == step_id
         payloads = {entry.kind: entry.payload for entry in me.recordings.entries(result.step_id)}

@@ -165,7 +165,7 @@ def test_a_step_goes_on_after_what_cannot_be_recorded(open_sqlite: OpenTally, na
             receipt = step.end()
         assert receipt.entries[0].kind == "request"
         assert anna.recordings.verify(run.id).ok
-        assert anna.recordings.run(run.id).user_goal == "half a sign: ?, none: \ufffd"
+        assert anna.recordings.run(run.id).goal == "half a sign: ?, none: \ufffd"
 
 
 JSON = st.recursive(

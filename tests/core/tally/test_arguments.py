@@ -211,10 +211,10 @@ def test_an_id_that_somebody_chose_is_itself_and_not_the_beginning_of_another(
 ) -> None:
     for run_id in ("2026-11-22-2", "2026-11-22"):
         bound.run("agent", run_id=run_id).end()
-    bound.working("2026-11").set("plan", "x")
+    bound.working.of("2026-11").set("plan", "x")
 
     assert bound.recordings.run("2026-11-22").id == "2026-11-22"
-    assert bound.working("2026-11").run_id == "2026-11"
+    assert bound.working.of("2026-11").run_id == "2026-11"
 
 
 def test_a_part_of_an_id_reaches_nothing_that_the_actor_may_not_see(bound: BoundTally) -> None:

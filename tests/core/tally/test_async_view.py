@@ -59,6 +59,7 @@ NOT_AWAITED = {
     "tally": "the tally",
     "threads": "the checkpoints of a runtime, whose adapter awaits them",
     "run_id": "a plain attribute",
+    "thread": "a plain attribute",
 }
 
 

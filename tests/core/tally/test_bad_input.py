@@ -82,9 +82,9 @@ REFUSED: dict[str, Call] = {
     ),
     "half a day": lambda mine, _: mine.operator.choose_windows(journal_days=1.5),  # type: ignore[arg-type]
     "a window of ages": lambda mine, _: mine.operator.choose_windows(journal_days=FAR),
-    "a value that lives for ages": lambda mine, _: mine.working("r").set("a", 1, expires_in=FAR),
-    "half of a character in a name": lambda mine, _: mine.working("r").set(HALF, 1),
-    "a value without a bottom": lambda mine, _: mine.working("r").set("a", _nested(9_999)),
+    "a value that lives for ages": lambda mine, _: mine.working.of("r").set("a", 1, expires_in=FAR),
+    "half of a character in a name": lambda mine, _: mine.working.of("r").set(HALF, 1),
+    "a value without a bottom": lambda mine, _: mine.working.of("r").set("a", _nested(9_999)),
 }
 
 

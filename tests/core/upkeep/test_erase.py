@@ -105,7 +105,7 @@ def test_erasing_leaves_no_byte_in_any_table_or_file(open_tally: OpenTally) -> N
                 values={"messages": Leaf("json", SECRET.encode())},
             ),
         )
-        apollo.working("r1").set("seen", {"text": SECRET})
+        apollo.working.of("r1").set("seen", {"text": SECRET})
         assert apollo.recall("vault pelican")
         mine.remember("Nothing to do with it.")
 
@@ -175,7 +175,7 @@ def test_goals_of_runs_lose_an_erased_text_and_other_holders_are_named(
         assert not done.proofs[0].holds
         assert _erased(root, quoted, item).proofs[0].holds
         assert root.operator.prove_erased(kept, text=SECRET).holds
-        assert (mine.recordings.run(run.id).user_goal, mine.recordings.verify(run.id).ok) == (
+        assert (mine.recordings.run(run.id).goal, mine.recordings.verify(run.id).ok) == (
             None,
             True,
         )
@@ -187,9 +187,9 @@ def test_erasing_what_was_recorded_in_a_run_takes_its_goal_too(open_tally: OpenT
             pass
         root = tally.bind(ROOT)
         root.operator.erase_recorded(run.id, reason="asked for")
-        assert root.recordings.run(run.id).user_goal == SECRET
+        assert root.recordings.run(run.id).goal == SECRET
         root.operator.erase_recorded(run.id, reason="asked for", mode="apply")
-        assert (root.recordings.run(run.id).user_goal, root.recordings.verify(run.id).ok) == (
+        assert (root.recordings.run(run.id).goal, root.recordings.verify(run.id).ok) == (
             None,
             True,
         )
@@ -212,7 +212,7 @@ def _keeps(tally: Tally, actor: Actor) -> BoundTally:
             values={"messages": Leaf("json", SECRET.encode())},
         ),
     )
-    bound.working("r1").set("seen", {"text": SECRET})
+    bound.working.of("r1").set("seen", {"text": SECRET})
     return bound
 
 
@@ -251,8 +251,8 @@ def test_an_operator_of_one_organization_neither_sees_nor_erases_what_others_kee
         assert acme.operator.prove_erased(own.id, text=SECRET).holds
         assert [memory.id for memory in bob.memories()] == [other.id]
         assert bob.threads.names() == ["chat"]
-        assert bob.working("r1").get("seen") == {"text": SECRET}
-        assert bob.recordings.run(bob.recordings.runs()[0].id).user_goal == SECRET
+        assert bob.working.of("r1").all()["seen"] == {"text": SECRET}
+        assert bob.recordings.run(bob.recordings.runs()[0].id).goal == SECRET
         assert not tally.bind(ROOT).operator.prove_erased(own.id, text=SECRET).holds
 
 
@@ -353,7 +353,7 @@ def test_retention_removes_what_is_past_its_window_and_nothing_else(open_tally: 
         clock.advance(days=31)
         young = mine.remember("Forgotten yesterday.")
         mine.forget(young.id, reason="stale")
-        mine.working("r").set("k", 1, expires_in=60)
+        mine.working.of("r").set("k", 1, expires_in=60)
         clock.advance(days=1)
 
         preview = root.operator.purge()
@@ -435,9 +435,9 @@ def test_a_run_keeps_in_mind_what_it_overwrites_until_it_expires(open_tally: Ope
     with open_tally(clock=clock) as tally:
         mine = tally.bind(ALICE)
         with pytest.raises(InvalidInput):
-            mine.working()
+            mine.working.all()
         with mine.run("coder") as run:
-            working = mine.working()
+            working = mine.working
             working.set("plan", ["read"])
             working.set("plan", ["read", "write"])
             working.set("soon", 1, expires_in=10)
@@ -448,7 +448,7 @@ def test_a_run_keeps_in_mind_what_it_overwrites_until_it_expires(open_tally: Ope
             assert list(mine.recall("read write plan")) == []
         clock.advance(seconds=11)
         assert dict(working.all()) == {"plan": ["read", "write"]}
-        assert dict(mine.working("another").all()) == {}
+        assert dict(mine.working.of("another").all()) == {}
         assert (working.drop("plan"), working.drop("plan"), dict(working.all())) == (
             True,
             False,
@@ -456,7 +456,7 @@ def test_a_run_keeps_in_mind_what_it_overwrites_until_it_expires(open_tally: Ope
         )
         working.set("a", 1)
         with pytest.raises(Denied):
-            tally.bind(BOB, scope="private:alice").working(run.id).all()
+            tally.bind(BOB, scope="private:alice").working.of(run.id).all()
         assert working.clear() >= 1
         with pytest.raises(InvalidInput):
             working.set("x", {1, 2})  # type: ignore[arg-type]
@@ -555,7 +555,7 @@ def test_a_run_past_the_window_goes_whole_and_its_journal_still_verifies(
         assert not mine.recordings.verify(
             old, foil=foil.model_copy(update={"head": "sha256:other"})
         ).ok
-        assert (mine.recordings.steps(old), mine.recordings.run(old).user_goal) == ([], None)
+        assert (mine.recordings.steps(old), mine.recordings.run(old).goal) == ([], None)
         kept = mine.recordings.verify(young, foil=early)
         assert (kept.ok, kept.payloads_checked, kept.purged) == (True, 1, None)
         with services_of(tally).store.database.read() as connection:

@@ -190,9 +190,11 @@ PLACES: dict[str, Place] = {
     "metadata of a checkpoint": lambda bound, text: _thread(bound, "m", note=text),
     "pending write": _write,
     "channel of a pending write": lambda bound, text: _write(bound, text, channel=text),
-    "name in working memory": lambda bound, text: bound.working("r").set(text, 1),
-    "value in working memory": lambda bound, text: bound.working("r").set("v", {"a": text}),
-    "run of working memory": lambda bound, text: bound.working(text).set("v", 1),
+    "name in working memory": lambda bound, text: bound.working.of("r").set(text, 1),
+    "value in working memory": lambda bound, text: bound.working.of("r").set("v", {"a": text}),
+    "run of working memory": lambda bound, text: bound.working.of(text).set("v", 1),
+    "value of a thread": lambda bound, text: bound.working.set("v", [text], thread="t"),
+    "thread of working memory": lambda bound, text: bound.working.set("v", 1, thread=text),
     "idempotency key": lambda bound, text: bound.remember("Once.", idempotency_key=text),
     "argument of an approval": lambda bound, text: _asked(bound, "mail", text, "no"),
     "tool of an approval": lambda bound, text: _asked(bound, text, "none", "no"),
@@ -221,8 +223,8 @@ HOLDING = {
     "thread_writes.channel",
     "threads.name",
     "working.body",
+    "working.holder",
     "working.name",
-    "working.run_id",
 }
 """Columns in which the text is before the erasure. The chain (`journal.body`) and what an
 idempotency key is stored as (`idempotency.key`) are not among them.
@@ -291,8 +293,8 @@ def test_a_fragment_is_erased_where_names_and_ids_hold_it(open_tally: OpenTally)
                 other.record("note", "nothing of it", summary={"a": 1})
         _thread(alice, name=f"chat {PIECE}")
         _thread(alice, name="another")
-        alice.working("r").set(f"on {PIECE}", 1)
-        alice.working("r").set("another", 2)
+        alice.working.of("r").set(f"on {PIECE}", 1)
+        alice.working.of("r").set("another", 2)
         kept = alice.remember("Once.", idempotency_key=PIECE)
         with pytest.raises(InvalidInput, match="4 characters"):
             root.operator.erase(memory, fragments=["Ada"], reason="r")
@@ -320,7 +322,7 @@ def test_a_fragment_is_erased_where_names_and_ids_hold_it(open_tally: OpenTally)
         assert _problems(tally, alice) == []
         # What stays is found as before, under the key of the first call too.
         assert alice.threads.names() == ["another"]
-        assert alice.working("r").all() == {"another": 2}
+        assert alice.working.of("r").all() == {"another": 2}
         assert alice.remember("Once.", idempotency_key=PIECE) == kept
         answer = alice.recordings.verify(run.id)
         assert len(answer.texts_erased) == 2
@@ -360,7 +362,7 @@ def test_what_was_recorded_of_a_run_is_erased_with_its_names(open_tally: OpenTal
         assert (answer.ok, answer.foil_matches, len(answer.texts_erased)) == (True, True, 3)
         assert answer.gaps == early.gaps != {}
         record = alice.recordings.run(run.id)
-        assert (record.agent_name, record.domain, record.user_goal, record.metadata) == (
+        assert (record.agent_name, record.domain, record.goal, record.metadata) == (
             "",
             None,
             None,

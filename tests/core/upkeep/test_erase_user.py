@@ -68,8 +68,8 @@ def settle_in(tally: Tally) -> str:
         step.record("note", {"text": SECRET})
     put_thread(ada, f"chat {SECRET}")
     put_thread(apollo, f"chat {SECRET}")
-    ada.working("r").set(SECRET, SECRET)
-    apollo.working("r").set(SECRET, SECRET)
+    ada.working.of("r").set(SECRET, SECRET)
+    apollo.working.of("r").set(SECRET, SECRET)
     with pytest.raises(ApprovalRequired):
         apollo.check_tool_call("mail", {"body": SECRET})
     ada.tokens.make("laptop")

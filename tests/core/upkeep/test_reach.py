@@ -447,7 +447,7 @@ class ReachMachine(RuleBasedStateMachine):
         """Erase a memory with the names that hold its words."""
         words = sorted(word for word, ids in self.homes.items() if memory.id in ids)
         if words:
-            self.alice.working("r").set(f"about {words[0]}", 1)
+            self.alice.working.of("r").set(f"about {words[0]}", 1)
             self.alice.threads.put(
                 f"on {words[0]}",
                 NewCheckpoint(

@@ -90,7 +90,7 @@ def test_a_tally_of_a_library_call_destroys_no_text(open_tally: OpenTally) -> No
         forgotten = mine.remember("The heron nests in March.").id
         mine.forget(forgotten, reason="r")
         expired = mine.remember("The tide turns at noon.", expires_at=calendar.now() + DAY).id
-        mine.working("run").set("plan", "Mend the boat.", expires_in=60)
+        mine.working.of("run").set("plan", "Mend the boat.", expires_in=60)
         mine.remember("The reed bends.", idempotency_key="once")
         tally.drain()
         a_day_passes(tally, calendar, 400)
@@ -99,6 +99,9 @@ def test_a_tally_of_a_library_call_destroys_no_text(open_tally: OpenTally) -> No
         assert mine.history(expired)[-1].event == "FORGET"
         assert None not in texts_of(tally, expired)
         assert last_job(tally).result["answers"] == 0
+        with services_of(tally).store.database.read() as connection:
+            left = connection.exec_driver_sql("SELECT count(*) FROM working").scalar_one()
+        assert left == 0, "expired working memory is gone within a day"
         mine.recover(expired, reason="still needed")
 
 

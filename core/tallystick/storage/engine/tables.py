@@ -294,7 +294,8 @@ working = Table(
     "working",
     metadata,
     Column("scope_id", Key, ForeignKey("scopes.id"), primary_key=True, autoincrement=False),
-    Column("run_id", Text, primary_key=True),
+    Column("lifetime", Text, primary_key=True),
+    Column("holder", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("body", Text, nullable=False),
     Column("created_by", Text, nullable=False),
@@ -302,7 +303,9 @@ working = Table(
     Column("expires_at", BigInteger, nullable=False),
     Index(None, "expires_at"),
 )
-"""Working memory of runs: overwritten in place, without versions, removed when it expires."""
+"""Working memory of runs and of threads, by the id of its holder: overwritten in place, without
+versions, removed when it expires.
+"""
 
 store_items = Table(
     "store_items",

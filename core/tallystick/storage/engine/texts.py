@@ -147,7 +147,13 @@ OWNERS: dict[str, Rows] = {
         emptied={"fingerprint": None, "vector": None},
     ),
     "community_members": Rows("graph", "memory", codes="community_id"),
-    "working": Rows("memories", "run", texts="body", names="run_id name", codes="created_by"),
+    "working": Rows(
+        "memories",
+        "scope",
+        texts="body",
+        names="holder name",
+        codes="lifetime created_by",
+    ),
     "proposals": Rows(
         "proposals",
         "proposal",

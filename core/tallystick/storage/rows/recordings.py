@@ -94,7 +94,14 @@ class StoredSummary(NamedTuple):
 def add_runs(tx: Connection, runs: Sequence[NewRun]) -> None:
     """Insert runs that start."""
     rows = [
-        row_of(_r, run, scope_id=scope_id, process=process, metadata=_text(run.metadata))
+        row_of(
+            _r,
+            run,
+            scope_id=scope_id,
+            process=process,
+            metadata=_text(run.metadata),
+            user_goal=run.goal,
+        )
         for run, scope_id, process in runs
     ]
     if rows:
@@ -325,7 +332,7 @@ def run_texts_of(run: RunRecord) -> dict[str, Any]:
         "agent_name": run.agent_name,
         "domain": run.domain,
         "metadata": _text(run.metadata),
-        "user_goal": run.user_goal,
+        "user_goal": run.goal,
     }
 
 
@@ -457,9 +464,10 @@ def _step(row: Any) -> StepRecord:
 
 
 def _as_run(row: Any) -> RunRecord:
-    fields = {name: getattr(row, name) for name in RunRecord.model_fields if name != "scope"}
+    same = {name for name in RunRecord.model_fields if name not in ("scope", "goal")}
+    fields = {name: getattr(row, name) for name in same}
     fields["metadata"] = json.loads(row.metadata)
-    return RunRecord(**fields, scope=Scope.parse(row.scope_name))
+    return RunRecord(**fields, scope=Scope.parse(row.scope_name), goal=row.user_goal)
 
 
 def _as_step(row: Any) -> StepRecord:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Literal, NamedTuple
 
 from sqlalchemy import Connection, func, select
 
 from tallystick.records import Scope
 from tallystick.storage.engine import tables
-from tallystick.storage.engine.dialects import unpack
+from tallystick.storage.engine.dialects import text_position, unpack
 
 IdKind = Literal["memory", "source", "run", "step", "approval", "job", "proposal"]
 
@@ -28,6 +29,21 @@ class IdMatch(NamedTuple):
 
     id: str
     scope: Scope
+
+
+def steps_of_compile(connection: Connection, compiled_id: str) -> list[IdMatch]:
+    """Return the steps that recorded a compile of this id, newest first."""
+    entries, steps, runs = tables.step_entries, tables.steps, tables.runs
+    text = f'"compiled_id":{json.dumps(compiled_id)}'
+    query = (
+        select(steps.c.id, _sc.c.name)
+        .join(entries, entries.c.step_id == steps.c.id)
+        .join(runs, runs.c.id == steps.c.run_id)
+        .join(_sc, _sc.c.id == runs.c.scope_id)
+        .where(entries.c.kind == "compiled", text_position(connection)(entries.c.summary, text) > 0)
+        .order_by(entries.c.id.desc())
+    )
+    return [IdMatch(row.id, Scope.parse(row.name)) for row in connection.execute(query)]
 
 
 def ids_matching(connection: Connection, kind: IdKind, fragment: str) -> list[IdMatch]:

@@ -1,26 +1,44 @@
-"""Rows of working memory: the values that a run stores under names, each in its scope."""
+"""Rows of working memory: the values that a run or a thread holds under names, in a scope."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, func, select, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.storage.engine import containment, tables
 from tallystick.storage.engine.prepared import Prepared, upsert
 
 _t = tables.working
-_KEY = ("scope_id", "run_id", "name")
+_KEY = ("scope_id", "lifetime", "holder", "name")
 _CHANGING = ("body", "created_by", "updated_at", "expires_at")
 _PUT = Prepared(upsert(_t, (*_KEY, *_CHANGING), key=_KEY, replacing=_CHANGING))
+
+
+class Holder(NamedTuple):
+    """The run or thread that holds values, for as long as they live."""
+
+    lifetime: Literal["run", "thread"]
+    id: str
+
+
+class StoredValue(NamedTuple):
+    """One value of a holder."""
+
+    lifetime: Literal["run", "thread"]
+    name: str
+    body: str
+    updated_at: int
+    """Microseconds UTC."""
+    expires_at: int
 
 
 def put(
     tx: Connection,
     scope_id: int,
-    run_id: str,
+    holder: Holder,
     name: str,
     body: str,
     *,
@@ -28,12 +46,13 @@ def put(
     at: int,
     expires_at: int,
 ) -> None:
-    """Store a value under a name of a run, in place of an earlier one."""
+    """Store a value under a name of a holder, in place of an earlier one."""
     _PUT(
         tx,
         {
             "scope_id": scope_id,
-            "run_id": run_id,
+            "lifetime": holder.lifetime,
+            "holder": holder.id,
             "name": name,
             "body": body,
             "created_by": created_by,
@@ -43,31 +62,29 @@ def put(
     )
 
 
-class StoredValue(NamedTuple):
-    """One value of a run."""
-
-    name: str
-    body: str
-    updated_at: int
-    """Microseconds UTC."""
-
-
 def values_of(
-    connection: Connection, scope_ids: Sequence[int], run_id: str, *, at: int
+    connection: Connection, scope_ids: Sequence[int], holders: Sequence[Holder], *, at: int
 ) -> list[StoredValue]:
-    """Return the values of a run that have not expired, in the order of names."""
-    query = select(_t.c.name, _t.c.body, _t.c.updated_at).where(
-        _t.c.scope_id.in_(scope_ids), _t.c.run_id == run_id, _t.c.expires_at > at
-    )
+    """Return the values of holders that have not expired, in the order of names."""
+    query = select(_t.c.lifetime, _t.c.name, _t.c.body, _t.c.updated_at, _t.c.expires_at)
+    query = query.where(_held(scope_ids, holders), _t.c.expires_at > at)
     return [StoredValue._make(row) for row in connection.execute(query.order_by(_t.c.name))]
 
 
-def remove(tx: Connection, scope_ids: Sequence[int], run_id: str, name: str | None) -> int:
-    """Remove one value of a run, or all of them without a name; return their number."""
-    condition = _t.c.scope_id.in_(scope_ids) & (_t.c.run_id == run_id)
+def remove(
+    tx: Connection, scope_ids: Sequence[int], holders: Sequence[Holder], name: str | None
+) -> int:
+    """Remove one value of holders, or all of them without a name; return their number."""
+    condition = _held(scope_ids, holders)
     if name is not None:
         condition &= _t.c.name == name
     return _remove(tx, condition)
+
+
+def _held(scope_ids: Sequence[int], holders: Sequence[Holder]) -> ColumnElement[bool]:
+    return _t.c.scope_id.in_(scope_ids) & tuple_(_t.c.lifetime, _t.c.holder).in_(
+        [tuple(holder) for holder in holders]
+    )
 
 
 def count_expired(connection: Connection, at: int) -> int:
@@ -83,7 +100,7 @@ def remove_expired(tx: Connection, at: int) -> int:
 def count_with(
     connection: Connection, needles: Sequence[bytes], *, within: Sequence[int] | None
 ) -> int:
-    """Return the number of values that contain one of `needles`, or whose name or run does, in
+    """Return the number of values that contain one of `needles`, or whose name or holder does, in
     these scopes or, for None, in all.
     """
     return _count(connection, containment.holds(connection, _t, needles, within))

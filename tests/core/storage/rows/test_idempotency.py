@@ -131,7 +131,7 @@ OTHERS: dict[type, set[str]] = {
     Jobs: {"list", "get"},
     BoundSpaces: {"get", "list", "preview_access", "preview_member"},
     AccessTokens: {"list"},
-    WorkingMemory: {"get", "all", "items", "pack_items", "run_id"},
+    WorkingMemory: {"get", "all", "list", "items", "pack_items", "run_id", "thread", "of"},
     Items: {"get", "find", "namespaces"},
     Tally: {
         "open",
@@ -327,11 +327,11 @@ class World:
             "tokens.revoke": lambda k, v: mine.tokens.revoke(
                 self.token("t"), reason=v, idempotency_key=k
             ),
-            "set": lambda k, v: mine.working("r").set(
+            "set": lambda k, v: mine.working.of("r").set(
                 "plan", {"a": v, "b": 1.5}, idempotency_key=k
             ),
             "drop": lambda k, v: self.working().drop(v, idempotency_key=k),
-            "clear": lambda k, v: mine.working(f"r{v}").clear(idempotency_key=k),
+            "clear": lambda k, v: mine.working.of(f"r{v}").clear(idempotency_key=k),
             "put": lambda k, v: mine.items.put([Put(("n",), "k", {"v": v})], idempotency_key=k),
             "sweep": lambda k, v: mine.items.sweep(idempotency_key=k),
         }
@@ -386,7 +386,7 @@ class World:
         return self.root.spaces
 
     def working(self) -> WorkingMemory:
-        working = self.mine.working("r")
+        working: WorkingMemory = self.mine.working.of("r")
         working.set("a", 1, idempotency_key="made once")
         return working
 
