@@ -31,7 +31,7 @@ from tallystick.recorder import Player
 from tallystick.records import Foil, ReplayResult, RunRecord, Verification
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally
-from tallystick_cli.serve import open_in_browser
+from tallystick_cli.doors import open_in_browser
 from tallystick_cli.views.common import short
 from tallystick_cli.views.memories import hit_table
 from tallystick_cli.views.runs import decision_table, replay_view, verification_view

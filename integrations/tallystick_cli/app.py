@@ -13,7 +13,7 @@ import typer
 
 from tallystick import __version__
 from tallystick.errors import TallystickError
-from tallystick_cli.failures import failure_of, print_failure, wants_json
+from tallystick_cli.output import failure_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
@@ -24,22 +24,21 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
             "memory": "inspect history modify correct forget recover promote share working"
         },
         "Runs and receipts": {
-            "serve": "ui",
+            "doors": "ui",
             "runs": "runs show why trace uses diff recompile",
             "receipts": "verify receipt export-receipt tape keygen",
         },
-        "Reflection and review": {"reviews": "reflect reviews review"},
+        "Reflection and review": {"memory": "reflect reviews review"},
         "Policy and approvals": {
             "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw"
         },
-        "Checkpoints of LangGraph": {"checkpoints": "state verify-threads import-checkpoints"},
+        "Checkpoints of LangGraph": {"runs": "state verify-threads import-checkpoints"},
         "Upkeep": {
             "setup": "trust",
             "upkeep": "doctor purge erase erase-user prove backup restore migrate export import "
-            "rebuild-index",
+            "rebuild-index jobs worker outbound",
             "foreign": "import-from export-to",
-            "serve": "serve",
-            "jobs": "jobs worker outbound",
+            "doors": "serve",
         },
         "Doors": {"doors": "mcp hook"},
         "About": {"app": "help"},

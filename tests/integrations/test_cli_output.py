@@ -14,7 +14,7 @@ from tallystick import Tally, __version__
 from tallystick.errors import Denied, NotFound, TallyNotFound, VersionConflict
 from tallystick.records import AccessDecision
 from tallystick_cli.app import GROUPS, build_command
-from tallystick_cli.failures import failure_of
+from tallystick_cli.output import failure_of
 
 Run = Callable[..., tuple[int, str, str]]
 
