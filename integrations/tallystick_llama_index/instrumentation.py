@@ -83,8 +83,9 @@ from tallystick_llama_index.messages import (
     provider_of,
     request_of,
 )
+from tallystick_llama_index.models import take_call
 from tallystick_llama_index.policy import is_ruled
-from tallystick_llama_index.render import parts_of
+from tallystick_llama_index.render import read_request
 
 try:
     from workflows.runtime.types.results import WaitingForEvent
@@ -428,14 +429,17 @@ class TallyInstrumentation:
             return
         bound = self._binder.bound(call_of_tags(self._binder))
         around = self._model_call_around(active_span_id.get() or "")
+        tools = (payload.get(EventPayload.ADDITIONAL_KWARGS) or {}).get("tools")
+        request = read_request(
+            payload.get(EventPayload.MESSAGES) or [ChatMessage(payload.get(EventPayload.PROMPT))],
+            tools if isinstance(tools, Sequence) else (),
+        )
         with nullcontext() if around is None else around.call.step.active():
             refuse_unenforced_model_call(
                 bound,
                 model=model_of(payload.get(EventPayload.SERIALIZED) or {}),
-                **parts_of(
-                    payload.get(EventPayload.MESSAGES) or payload.get(EventPayload.PROMPT) or "",
-                    payload.get(EventPayload.ADDITIONAL_KWARGS) or {},
-                )._asdict(),
+                items=request.items,
+                tools=request.tools,
             )
 
     def run_of(self, span_id: str) -> Run | None:
@@ -457,6 +461,7 @@ class TallyInstrumentation:
         model = model_of(event.model_dict)
         name = model or event.model_dict.get("class_name")
         call = self._begin("model_call", span_id, name).call
+        take_call(call)
         call.provider, call.model, step = provider_of(event.model_dict), model, call.step
         asked = {} if call.provider is None else {"provider": call.provider}
         attribute_requests(step)

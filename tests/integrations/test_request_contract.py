@@ -15,6 +15,7 @@ from tests.integrations.dashboard import Browser
 from tests.integrations.runtimes.base import Runtime, Script, call
 from tests.integrations.runtimes.direct import Direct
 from tests.integrations.runtimes.langchain import LangChain, LangGraph
+from tests.integrations.runtimes.llama_index import LlamaIndex
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 
 from tallystick import Actor
@@ -31,6 +32,11 @@ from tallystick.testing.request_contract import (
 )
 from tallystick_cli.views.runs import decision_table
 from tallystick_server import serve_in_background
+
+# LlamaIndex's agents look at every attribute of their pydantic selves, deprecated ones too.
+_SPEAKS_OF_OLD_FIELDS = pytest.mark.filterwarnings(
+    "ignore::pydantic.warnings.PydanticDeprecationWarning"
+)
 
 
 @pytest.fixture
@@ -92,6 +98,16 @@ class TestPydanticAI(_Played):
 
 class TestPydanticAIStream(_Played):
     runtime = PydanticAI("run_stream")
+
+
+@_SPEAKS_OF_OLD_FIELDS
+class TestLlamaIndex(_Played):
+    runtime = LlamaIndex()
+
+
+@_SPEAKS_OF_OLD_FIELDS
+class TestLlamaIndexStream(_Played):
+    runtime = LlamaIndex("streamed run")
 
 
 class TestCallModel(_Played):

@@ -1,0 +1,449 @@
+"""Models of LlamaIndex whose requests are compiled, and go by the rules of the tally.
+
+LlamaIndex has no hook that sees a whole request and may change it: the model itself is the hook.
+`ruled_llm` returns it, to be given to an agent, a workflow or an engine in place of the original
+one. Inside a run it opens the step of the call, so that the compile is part of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, TypeVar
+
+from llama_index.core.base.llms.types import ChatMessage, MessageRole
+from llama_index.core.llms.llm import LLM
+from llama_index_instrumentation import get_dispatcher
+from llama_index_instrumentation.dispatcher import active_instrument_tags
+
+from tallystick.aio import in_thread
+from tallystick.kit import (
+    MEMORIES,
+    MEMORY_BUDGET,
+    ActorSource,
+    Binder,
+    ContextMode,
+    OpenCall,
+    RequestCompiler,
+    RequestParts,
+    begin_call,
+    check_model,
+    enforcing,
+    has_rules,
+    register_enforcer,
+)
+from tallystick.kit.frames import without_frames
+from tallystick.recorder import current_run, current_step
+from tallystick.records import CompileConfig, Scope
+from tallystick.tally import BoundTally, Tally
+from tallystick.tally.observed_calls import is_open
+from tallystick.tally.services import services_of
+from tallystick_llama_index.actors import call_of_tags
+from tallystick_llama_index.conversations import take_over
+from tallystick_llama_index.messages import (
+    answer_of,
+    clean_messages,
+    description_of,
+    facts_of_response,
+    model_of,
+    request_of,
+)
+from tallystick_llama_index.policy import RULED
+from tallystick_llama_index.render import (
+    Rendered,
+    own_messages,
+    read_request,
+    render,
+    tool_spec,
+    with_memory,
+)
+from tallystick_llama_index.tape import normal
+
+Model = TypeVar("Model", bound=LLM)
+
+_END = object()
+"""The end of a stream."""
+_CHATS = {
+    "chat": False,
+    "stream_chat": False,
+    "complete": False,
+    "stream_complete": False,
+    "achat": True,
+    "astream_chat": True,
+    "acomplete": True,
+    "astream_complete": True,
+}
+"""The methods by which LlamaIndex calls a model, and whether each is asynchronous."""
+_WITH_TOOLS = {
+    "chat_with_tools": False,
+    "stream_chat_with_tools": False,
+    "achat_with_tools": True,
+    "astream_chat_with_tools": True,
+}
+"""Those that offer tools, which lead to a chat."""
+
+
+def ruled_llm(
+    tally: Tally | BoundTally,
+    llm: Model,
+    *,
+    context: ContextMode = "request",
+    budget: int | None = None,
+    reserve: int = 0,
+    memory_budget: int = MEMORY_BUDGET,
+    memories: int = MEMORIES,
+    history_share: int | None = None,
+    turn_share: int | None = None,
+    compile_config: CompileConfig | None = None,
+    actor: ActorSource | None = None,
+    scope: str | Scope | None = None,
+    provider: str | None = None,
+    task_type: str | None = None,
+) -> Model:
+    """Return a model like `llm` whose chats and completions are compiled, and go by the rules of
+    the tally: `FunctionAgent(llm=ruled_llm(tally, llm), …)`.
+
+    The whole request goes through one compile: system texts, history, tool calls with their
+    results, tools, and the best of `memories` that are recalled for the latest request, in at most
+    `memory_budget` tokens. `budget` is the size of a request in tokens, `reserve` of which stay
+    free for the answer; by default the window that the model states, else 32,000. With
+    `context="memory"` only what is recalled is compiled, and the rest stays as it is. A denied
+    request raises ActionDenied or RequestDenied; one that waits raises ApprovalRequired, and passes
+    once it was granted. `provider` and `task_type` state facts that LlamaIndex does not know.
+    """
+    binder = Binder(
+        tally,
+        runtime="llama_index",
+        piece="ruled_llm",
+        actor=actor,
+        scope=scope,
+        usage="ruled_llm({}, llm)",
+    )
+    check_model(llm, LLM, "ruled_llm(tally, OpenAI(…))")
+    compiler = RequestCompiler(
+        context=context,
+        budget=budget,
+        reserve=reserve,
+        memory_budget=memory_budget,
+        memories=memories,
+        history_share=history_share,
+        turn_share=turn_share,
+        compile_config=compile_config,
+    )
+    requests = _Requests(binder, llm, compiler, provider, task_type)
+    kind = type(llm)
+    methods = {name: _chat_method(requests, name) for name in _CHATS}
+    methods |= {
+        name: _tool_method(requests, getattr(kind, name), name)
+        for name in _WITH_TOOLS
+        if hasattr(kind, name)
+    }
+    clone: Any = copy.copy(llm)
+    # A subclass for this one model: LlamaIndex asks what class a model is of. The model itself does
+    # the work, so that one way to call it may lead to another.
+    ruled = type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})
+    setattr(ruled, RULED, binder.tally)
+    clone.__class__ = ruled
+    ruled_model: Model = clone
+    return ruled_model
+
+
+class _Requests:
+    """The requests of one model: compiled, checked, and recorded in a run under way."""
+
+    def __init__(
+        self,
+        binder: Binder,
+        llm: LLM,
+        compiler: RequestCompiler,
+        provider: str | None,
+        task_type: str | None,
+    ) -> None:
+        self.llm = llm
+        self._binder, self._compiler = binder, compiler
+        self._provider, self._task_type = provider, task_type
+        register_enforcer(binder.tally, "model_call", "ruled_llm")
+
+    @property
+    def name(self) -> str | None:
+        """The name of the model."""
+        return model_of(description_of(self.llm))
+
+    def begin(self) -> OpenCall | None:
+        """Open the step of a call in the run under way, or take it over from the call around it;
+        None outside of a run.
+        """
+        step, run = current_step(), current_run()
+        run = step.run if run is None and step is not None and step.is_open else run
+        if run is None or not is_open(run, services_of(self._bound()).recorder):
+            return None
+        name = self.name or type(self.llm).__name__
+        call = begin_call(run, "model_call", name=name, metadata={})
+        call.provider, call.model = self._provider, self.name
+        take_call(call)
+        return call
+
+    def compile(self, messages: Sequence[ChatMessage], tools: Sequence[Any]) -> Rendered:
+        """Return the request to send. Raises ApprovalRequired, ActionDenied, CompileError."""
+        bound = self._bound()
+        given = take_over(messages, whole=self._compiler.is_whole)
+        own = own_messages(given.messages, partial(without_frames, bound))
+        request = read_request(own, tools, bound.tally.counter(self.name).count)
+        facts = self.llm.metadata
+        known = facts.model_fields_set
+        run = current_run()
+        turn = active_instrument_tags.get().get("llamaindex.run_id") or (run and run.id)
+        compiled = self._compiler.compile(
+            bound,
+            RequestParts(
+                items=request.items,
+                tools=request.tools,
+                text=request.text,
+                turn=given.turn or turn,
+                conversation=given.session,
+                model=self.name,
+                provider=self._provider,
+                window=facts.context_window if "context_window" in known else None,
+                reserve=max(0, facts.num_output) if "num_output" in known else 0,
+                task_type=self._task_type,
+            ),
+        )
+        if self._compiler.is_whole:
+            return render(compiled, request)
+        return Rendered(with_memory(own, compiled), frozenset(each.name for each in request.tools))
+
+    def compile_prompt(
+        self, prompt: Any, options: Mapping[str, Any]
+    ) -> tuple[Any, Mapping[str, Any]]:
+        """Same as `compile`, for the arguments of a chat or a completion."""
+        is_text = isinstance(prompt, str)
+        messages = [ChatMessage(prompt, role=MessageRole.USER)] if is_text else list(prompt)
+        tools = options.get("tools")
+        listed = tools if isinstance(tools, Sequence) else ()
+        rendered = self.compile(messages, listed)
+        offered = [
+            tool
+            for place, tool in enumerate(listed)
+            if tool_spec(tool, place).name in rendered.tools
+        ]
+        if len(offered) < len(listed):
+            options = {**options, "tools": offered}
+        if is_text:
+            return "\n\n".join(each.content or "" for each in rendered.messages), options
+        return rendered.messages, options
+
+    def check(self, prompt: Any, options: Mapping[str, Any]) -> Any:
+        """Return a request as the rules over model calls let it go. Raises ActionDenied,
+        ApprovalRequired.
+        """
+        if not has_rules(self._binder.tally, "model_call"):
+            return prompt
+        request = request_of(prompt, options, description_of(self.llm))
+        check = self._bound().check_model_call(
+            piece="ruled_llm",
+            provider=self._provider,
+            model=self.name,
+            request=normal(request),
+            task_type=self._task_type,
+        )
+        if not check.redacts:
+            return prompt
+        return (
+            check.clean(prompt) if isinstance(prompt, str) else clean_messages(prompt, check.clean)
+        )
+
+    def prepare(self, prompt: Any, options: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        """Return the request to send, compiled if no call around it has done so, and checked."""
+        if _compiled_by.get() is not self:
+            prompt, options = self.compile_prompt(prompt, options)
+        return self.check(prompt, options), options
+
+    def _bound(self) -> BoundTally:
+        return self._binder.bound(call_of_tags(self._binder))
+
+
+_opened: ContextVar[OpenCall | None] = ContextVar("tallystick_opened_call", default=None)
+"""The model call whose step is open, until an observer takes it."""
+_compiled_by: ContextVar[_Requests | None] = ContextVar("tallystick_compiled_by", default=None)
+"""The model whose request was compiled on its way to a chat."""
+
+
+def take_call(call: OpenCall) -> None:
+    """Let a call that observes the same step end it, in place of the one that opened it."""
+    opened = _opened.get()
+    if opened is not None and opened.step is call.step and opened.is_own:
+        call.is_own, opened.is_own = True, False
+
+
+@contextmanager
+def _during(call: OpenCall | None) -> Iterator[None]:
+    """Make the step of a call the current one; an error fails it, unless an observer took it."""
+    if call is None:
+        yield
+        return
+    token = _opened.set(call)
+    try:
+        with call.step.active():
+            yield
+    except BaseException as error:
+        call.fail(error)
+        raise
+    finally:
+        _opened.reset(token)
+
+
+@contextmanager
+def _marked_compiled(requests: _Requests) -> Iterator[None]:
+    token = _compiled_by.set(requests)
+    try:
+        yield
+    finally:
+        _compiled_by.reset(token)
+
+
+def _finish(
+    requests: _Requests, call: OpenCall | None, sent: Any, options: Mapping[str, Any], answer: Any
+) -> None:
+    """Record the request and the answer, and end the step, unless an observer does."""
+    if call is None or not call.is_own:
+        return
+    call.step.record(
+        "request",
+        lambda: request_of(sent, options, description_of(requests.llm)),
+        summary={"model": requests.name},
+    )
+    summary = call.answer_summary(facts_of_response(answer))
+    call.finish("response", lambda: answer_of(answer), summary)
+
+
+def _chat_method(requests: _Requests, name: str) -> Callable[..., Any]:
+    """Return a method that compiles and checks a request before the model gets it."""
+    parameter = "messages" if "chat" in name else "prompt"
+
+    def ruled(self: Any, *args: Any, **options: Any) -> Any:
+        prompt, *rest = args or (options.pop(parameter),)
+        call = requests.begin()
+        with _during(call):
+            sent, options = requests.prepare(prompt, options)  # type: ignore[assignment]
+            with enforcing("model_call", requests.name):
+                answer = getattr(requests.llm, name)(sent, *rest, **options)
+        if isinstance(answer, Generator):
+            return _pieces(requests, answer, partial(_finish, requests, call, sent, options))
+        _finish(requests, call, sent, options, answer)
+        return answer
+
+    async def ruled_async(self: Any, *args: Any, **options: Any) -> Any:
+        prompt, *rest = args or (options.pop(parameter),)
+        call = await in_thread(requests.begin)
+        with _during(call):
+            sent, options = await in_thread(requests.prepare, prompt, options)  # type: ignore[assignment]
+            with enforcing("model_call", requests.name):
+                answer = await getattr(requests.llm, name)(sent, *rest, **options)
+        if isinstance(answer, AsyncGenerator):
+            return _async_pieces(requests, answer, partial(_finish, requests, call, sent, options))
+        _finish(requests, call, sent, options, answer)
+        return answer
+
+    return ruled_async if _CHATS[name] else ruled
+
+
+def _tool_method(requests: _Requests, method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return a method that compiles a request while its tools are LlamaIndex's own; what it leads
+    to is a chat of the same model.
+    """
+
+    def request_to_send(
+        tools: Sequence[Any], user_msg: Any, history: Sequence[ChatMessage] | None
+    ) -> tuple[list[Any], list[ChatMessage]]:
+        new = (
+            ChatMessage(user_msg, role=MessageRole.USER) if isinstance(user_msg, str) else user_msg
+        )
+        rendered = requests.compile([*(history or ()), *([] if new is None else [new])], tools)
+        offered = [tool for tool in tools if tool_spec(tool).name in rendered.tools]
+        return offered, rendered.messages
+
+    def ruled(
+        self: Any,
+        tools: Any,
+        user_msg: Any = None,
+        chat_history: Any = None,
+        *rest: Any,
+        **more: Any,
+    ) -> Any:
+        call = requests.begin()
+        with _during(call):
+            offered, sent = request_to_send(tools, user_msg, chat_history)
+            with _marked_compiled(requests):
+                return method(self, offered, None, sent, *rest, **_fitting(more, tools, offered))
+
+    async def ruled_async(
+        self: Any,
+        tools: Any,
+        user_msg: Any = None,
+        chat_history: Any = None,
+        *rest: Any,
+        **more: Any,
+    ) -> Any:
+        call = await in_thread(requests.begin)
+        with _during(call):
+            offered, sent = await in_thread(request_to_send, tools, user_msg, chat_history)
+            with _marked_compiled(requests):
+                return await method(
+                    self, offered, None, sent, *rest, **_fitting(more, tools, offered)
+                )
+
+    # A span, so that what is recorded of the compile belongs to the run of this call.
+    span = get_dispatcher(__name__).span
+    decorated: Callable[..., Any] = span(ruled_async if _WITH_TOOLS[name] else ruled)
+    return decorated
+
+
+def _fitting(
+    options: dict[str, Any], tools: Sequence[Any], offered: Sequence[Any]
+) -> dict[str, Any]:
+    """Return options without the choice of a tool, where one that may have been chosen is left
+    out.
+    """
+    is_less = len(offered) < len(tools)
+    return {name: each for name, each in options.items() if not is_less or name != "tool_choice"}
+
+
+def _pieces(
+    requests: _Requests, answer: Generator[Any, None, None], finish: Callable[[Any], None]
+) -> Generator[Any, None, None]:
+    """Yield the pieces of a stream, each made while the call is in hand: some models call
+    themselves as they are read.
+    """
+    last = None
+    try:
+        while True:
+            with enforcing("model_call", requests.name):
+                piece = next(answer, _END)
+            if piece is _END:
+                return
+            last = piece
+            yield piece
+    finally:
+        answer.close()
+        finish(last)
+
+
+async def _async_pieces(
+    requests: _Requests, answer: AsyncGenerator[Any, None], finish: Callable[[Any], None]
+) -> AsyncGenerator[Any, None]:
+    """Same as `_pieces`, of an asynchronous stream."""
+    last = None
+    try:
+        while True:
+            with enforcing("model_call", requests.name):
+                piece = await anext(answer, _END)
+            if piece is _END:
+                return
+            last = piece
+            yield piece
+    finally:
+        await answer.aclose()
+        finish(last)
