@@ -348,6 +348,7 @@ class TallyNodePostprocessor(BaseNodePostprocessor):
             query=query,
             config=self.compile_config,
             target=FRAMED,
+            coverage="recalled",
         )
         texts = {item.id: item.content for item in compiled.selected_items}
         selected = [node for node in nodes if node.node.node_id in texts]

@@ -75,7 +75,7 @@ TOOLS: Mapping[str, _Tool] = {
         "it. dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
         "context: a pack answering a question. wake: as a session starts. runs: recorded runs of "
-        "agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. "
+        "agents. steps: of a run. receipt: of a step. why: what its context held or left out. "
         "trace: where a sentence is from. verify: prove a run unaltered. uses: steps with a "
         "memory. reviews: proposals. approvals: pending. access: an actor's reach. policy: would "
         "rules allow a tool call.",

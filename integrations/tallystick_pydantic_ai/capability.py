@@ -400,7 +400,7 @@ class TallyRecorder(OncePerAgent):
                     provider=provider,
                     model=name,
                     call_id=str(ctx.run_id),
-                    **read_request(messages, parameters).for_rules(),
+                    **read_request(messages, parameters).for_rules(partial(without_frames, bound)),
                 )
             )
 

@@ -48,6 +48,7 @@ from tallystick.kit import (
     release_enforcement,
     rules_requests,
 )
+from tallystick.kit.frames import without_frames
 from tallystick.records import Scope, json_bytes
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_pydantic_ai.actors import call_of_run
@@ -389,7 +390,7 @@ class TallyPolicy(OncePerAgent):
                 model=model,
                 request=comparable(request),
                 task_type=self.task_type,
-                **read_request(messages, parameters).for_rules(),
+                **read_request(messages, parameters).for_rules(partial(without_frames, bound)),
             )
         )
         if not check.redacts:

@@ -38,8 +38,6 @@ from tallystick.kit import ToolCall, changed_items, json_value, memory_text, mes
 from tallystick.records import CompiledContext, ContextItem, ToolSpec
 
 Count = Callable[[str], int]
-_MARK = "tallystick"
-"""Key in the metadata of the part with what memory adds."""
 
 
 class Piece(NamedTuple):
@@ -78,16 +76,18 @@ class ReadRequest:
         """Return the tools that are offered."""
         return tool_specs(self.parameters)
 
-    def for_rules(self) -> dict[str, Any]:
+    def for_rules(self, own_text: Callable[[str], str]) -> dict[str, Any]:
         """Return items and tools as rules over items see them: whatever passes untouched counts as
-        a text of the system. What memory added went through its compile.
+        a text of the system. What memory added went through its compile: `own_text`, which takes
+        the frames of the tally out of a text, leaves nothing of it.
         """
         passing = [
             ContextItem(id=f"untouched-{place}", kind="system", content=_text_of(piece.part))
             for place, piece in enumerate(self.pieces)
-            if piece.item is None and not _is_added(piece.part)
+            if piece.item is None
         ]
-        return {"items": [*self.items, *passing], "tools": self.tools}
+        said = [each for each in self.items if not each.content or own_text(each.content).strip()]
+        return {"items": [*said, *passing], "tools": self.tools}
 
 
 def read_request(
@@ -177,7 +177,7 @@ def _item(item_id: str, part: Any, count: Count) -> ContextItem | None:
     if isinstance(part, RetryPromptPart) and part.tool_name is not None:
         text = part.model_response()
         return message_item(item_id, "tool_result", text, count, result_of=part.tool_call_id)
-    if not isinstance(part, UserPromptPart) or _is_added(part):
+    if not isinstance(part, UserPromptPart):
         return None
     pieces = [part.content] if isinstance(part.content, str) else list(part.content)
     texts = [
@@ -189,13 +189,6 @@ def _item(item_id: str, part: Any, count: Count) -> ContextItem | None:
         for text, piece in zip(texts, pieces, strict=True)
     )
     return message_item(item_id, "user_msg", prompt, count, media=media)
-
-
-def _is_added(part: Any) -> bool:
-    """Return True for the part with what memory adds."""
-    content = part.content if isinstance(part, UserPromptPart) else None
-    piece = content[0] if isinstance(content, list) and len(content) == 1 else None
-    return isinstance(piece, TextContent) and _MARK in (piece.metadata or {})
 
 
 def _text_of(part: Any) -> str:
@@ -255,7 +248,9 @@ def added_part(
         text
     ]:
         return earlier
-    return UserPromptPart([TextContent(text, metadata={_MARK: compiled.id})]) if text else None
+    return (
+        UserPromptPart([TextContent(text, metadata={"tallystick": compiled.id})]) if text else None
+    )
 
 
 def render(

@@ -55,6 +55,7 @@ FIRST_LOOK = {
     "../integrations/test_hooks_beside_adapters.py": "tally/session_turns",
     "kit/test_turn_recall.py": "tally/turn_hits",
     "../integrations/test_runtime_tapes.py": "kit/tapes",
+    "../integrations/test_request_contract.py": "testing/request_contract",
     "../callbacks/test_compile_messages.py": "kit/configurable",
     "../integrations/test_recorded_parameters.py": "kit/parameters",
     "../checkpointers/test_saver.py": "kit/checkpointing checkpoints/context "

@@ -150,6 +150,7 @@ OTHERS = {
     "tallystick_langgraph.Imported",
     "tallystick_langgraph.TallySerializer",
     "tallystick_langgraph.import_checkpoints",
+    "tallystick_langchain.CompiledMessages",
     "tallystick_langchain.LearningModel",
     "tallystick_langchain.render_chat",
     "tallystick_llama_index.LearningModel",

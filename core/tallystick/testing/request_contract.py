@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tallystick.kit import RequestCompiler, RequestParts, ToolCall, record_tool_call
 from tallystick.kit.tool_calls import record_tool_result
-from tallystick.records import Actor, CompiledContext, ContextItem, StepRecord, ToolSpec
+from tallystick.records import Actor, ContextItem, StepRecord, ToolSpec
 from tallystick.tally import BoundTally
 from tallystick.testing.tally_contract import OpenTally
 
@@ -148,7 +148,7 @@ def play_directly(bound: BoundTally) -> None:
             while words is None:
                 with run.step("model_call", name="model") as step:
                     parts = RequestParts(items=items, tools=[tool], text=prompt, turn=run.id)
-                    compiled = compiler.compile(bound, parts)
+                    compiler.compile(bound, parts)
                     step.record("request", {"messages": []})
                     words = next(answers)
                     step.record("response", {"answer": words})
@@ -162,7 +162,6 @@ def play_directly(bound: BoundTally) -> None:
                     add("tool_result", depth(PLACE), tool_call_id="c1")
                 else:
                     add("assistant_msg", words)
-            assert isinstance(compiled, CompiledContext)
 
 
 def _model_steps(bound: BoundTally) -> list[StepRecord]:

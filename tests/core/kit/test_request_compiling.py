@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tallystick.errors import ActionDenied, InvalidInput
+from tallystick.errors import ActionDenied, InvalidInput, InvalidRecord
 from tallystick.kit import RequestCompiler, RequestParts, memory_text
 from tallystick.records import (
     Actor,
@@ -62,6 +62,8 @@ def test_a_record_of_an_earlier_release_claims_no_coverage() -> None:
         2,
     )
     assert CompiledContext.model_fields["coverage"].default is None
+    with pytest.raises(InvalidRecord, match="read_only"):
+        ToolSpec.load({"name": "t", "tool_class": "read"})
 
 
 def test_the_budget_is_that_of_the_model_and_leaves_room_for_its_answer(

@@ -122,6 +122,7 @@ class Direct(Runtime):
         given = options.ruled or options.remembering or options.recorded
         assert given is not None
         bound = given.bind() if isinstance(given, Tally) else given
+        text = ""
         with ExitStack() as stack:
             remote = stack.enter_context(_served(bound)) if self.way == "http" else None
             conversation = _Conversation(bound, remote, script, tools, options)

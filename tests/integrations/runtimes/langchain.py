@@ -169,6 +169,7 @@ class LangChain(Runtime):
         middleware = self.has_middleware and (options.ruled or options.remembering)
         if options.recorded is not None and (self.watched or not middleware):
             config["callbacks"] = [TallyCallbackHandler(options.recorded, strict=True)]
+        state: Any = None
         for prompt in (*options.earlier, options.prompt):
             state = self._call(agent, {"messages": [("user", prompt)]}, config, options.pieces)
         while options.answers is not None and "__interrupt__" in state:

@@ -191,6 +191,7 @@ class PydanticAI(Runtime):
         agent = self._agent(script, tools, options)
         pieces = options.pieces
         deps = None if options.actor is None else Deps(options.actor)
+        result: Any = None
         history: list[ModelMessage] | None = None
         for prompt in (*options.earlier, options.prompt):
             result = await self._call(agent, pieces, prompt, deps=deps, message_history=history)
