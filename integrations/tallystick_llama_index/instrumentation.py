@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import BoundArguments
 from typing import Any, Self
 from weakref import WeakSet
@@ -71,6 +72,7 @@ from tallystick.kit import (
     rules_requests,
 )
 from tallystick.kit.binder import id_text
+from tallystick.kit.frames import without_frames
 from tallystick.recorder import Run, status_for
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
@@ -85,7 +87,7 @@ from tallystick_llama_index.messages import (
 )
 from tallystick_llama_index.models import take_call
 from tallystick_llama_index.policy import is_ruled
-from tallystick_llama_index.render import read_request
+from tallystick_llama_index.render import own_messages, read_request
 
 try:
     from workflows.runtime.types.results import WaitingForEvent
@@ -430,10 +432,12 @@ class TallyInstrumentation:
         bound = self._binder.bound(call_of_tags(self._binder))
         around = self._model_call_around(active_span_id.get() or "")
         tools = (payload.get(EventPayload.ADDITIONAL_KWARGS) or {}).get("tools")
-        request = read_request(
-            payload.get(EventPayload.MESSAGES) or [ChatMessage(payload.get(EventPayload.PROMPT))],
-            tools if isinstance(tools, Sequence) else (),
+        prompt = ChatMessage(payload.get(EventPayload.PROMPT))
+        # What a TallyMemory added went through its compile.
+        messages = own_messages(
+            payload.get(EventPayload.MESSAGES) or [prompt], partial(without_frames, bound)
         )
+        request = read_request(messages, tools if isinstance(tools, Sequence) else ())
         with nullcontext() if around is None else around.call.step.active():
             refuse_unenforced_model_call(
                 bound,

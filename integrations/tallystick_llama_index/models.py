@@ -188,8 +188,8 @@ class _Requests:
 
     def compile(self, messages: Sequence[ChatMessage], tools: Sequence[Any]) -> Rendered:
         """Return the request to send. Raises ApprovalRequired, ActionDenied, CompileError."""
-        bound = self._bound()
         given = take_over(messages, whole=self._compiler.is_whole)
+        bound = self._binder.bound(call_of_tags(self._binder, session=given.session))
         own = own_messages(given.messages, partial(without_frames, bound))
         request = read_request(own, tools, bound.tally.counter(self.name).count)
         facts = self.llm.metadata
