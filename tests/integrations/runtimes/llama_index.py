@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar, cast
@@ -107,6 +108,8 @@ class LlamaIndex(Runtime):
         return str(answer["blocks"][0]["text"])
 
     async def _run(self, script: Script, tools: list[Any], options: Options) -> Outcome:
+        # LlamaIndex's own ReAct agent asks what its workflows no longer want to be asked.
+        warnings.filterwarnings("ignore", "is_running called from within a step")
         agent = self._agent(script, tools, options)
         more: dict[str, Any] = {}
         if options.remembering is not None:
