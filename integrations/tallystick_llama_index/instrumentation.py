@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from inspect import BoundArguments
@@ -85,7 +84,7 @@ from tallystick_llama_index.messages import (
     provider_of,
     request_of,
 )
-from tallystick_llama_index.models import take_call
+from tallystick_llama_index.models import is_suspended, take_call
 from tallystick_llama_index.policy import is_ruled
 from tallystick_llama_index.render import own_messages, read_request
 
@@ -93,18 +92,6 @@ try:
     from workflows.runtime.types.results import WaitingForEvent
 except ImportError:  # early workflows wait inside the tool, which then simply takes long
     WaitingForEvent = None  # type: ignore[assignment,misc]
-
-_unrecorded: ContextVar[bool] = ContextVar("tallystick_unrecorded", default=False)
-
-
-@contextmanager
-def suspend_recording() -> Iterator[None]:
-    """Record nothing of the calls inside: a replay asks a model again, which no agent did."""
-    token = _unrecorded.set(True)
-    try:
-        yield
-    finally:
-        _unrecorded.reset(token)
 
 
 @dataclass
@@ -427,7 +414,7 @@ class TallyInstrumentation:
 
     def refuse_unenforced(self, payload: Mapping[Any, Any]) -> None:
         """Raise ActionDenied for a ruled model call that no enforcing piece has in hand."""
-        if _unrecorded.get():
+        if is_suspended():
             return
         bound = self._binder.bound(call_of_tags(self._binder))
         around = self._model_call_around(active_span_id.get() or "")
@@ -546,7 +533,7 @@ class TallyInstrumentation:
         self, span_id: str, instance: Any, arguments: BoundArguments, tags: Mapping[str, Any]
     ) -> _Tree | None:
         """Start a tree, unless another instrumentation of this tally records it."""
-        if _unrecorded.get() or not self._capture.claim(span_id, self):
+        if is_suspended() or not self._capture.claim(span_id, self):
             return None
         name = getattr(instance, "name", None)
         class_name = type(instance).__name__ if instance is not None else span_id.partition("-")[0]

@@ -178,7 +178,7 @@ class _Requests:
         """
         step, run = current_step(), current_run()
         run = step.run if run is None and step is not None and step.is_open else run
-        if run is None or not is_open(run, services_of(self._bound()).recorder):
+        if run is None or is_suspended() or not is_open(run, services_of(self._bound()).recorder):
             return None
         name = self.name or type(self.llm).__name__
         call = begin_call(run, "model_call", name=name, metadata={})
@@ -195,7 +195,8 @@ class _Requests:
         facts = self.llm.metadata
         known = facts.model_fields_set
         run = current_run()
-        turn = active_instrument_tags.get().get("llamaindex.run_id") or (run and run.id)
+        # The run of a workflow answers one request of the user.
+        turn = active_instrument_tags.get().get("llamaindex.run_id") or getattr(run, "id", None)
         compiled = self._compiler.compile(
             bound,
             RequestParts(
@@ -215,9 +216,7 @@ class _Requests:
             return render(compiled, request)
         return Rendered(with_memory(own, compiled), frozenset(each.name for each in request.tools))
 
-    def compile_prompt(
-        self, prompt: Any, options: Mapping[str, Any]
-    ) -> tuple[Any, Mapping[str, Any]]:
+    def compile_prompt(self, prompt: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Same as `compile`, for the arguments of a chat or a completion."""
         is_text = isinstance(prompt, str)
         messages = [ChatMessage(prompt, role=MessageRole.USER)] if is_text else list(prompt)
@@ -255,9 +254,11 @@ class _Requests:
             check.clean(prompt) if isinstance(prompt, str) else clean_messages(prompt, check.clean)
         )
 
-    def prepare(self, prompt: Any, options: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
-        """Return the request to send, compiled if no call around it has done so, and checked."""
-        if _compiled_by.get() is not self:
+    def prepare(self, prompt: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Return the request to send, compiled if no call around it has done so, and checked. One
+        that a replay sends again was compiled.
+        """
+        if _compiled_by.get() is not self and not is_suspended():
             prompt, options = self.compile_prompt(prompt, options)
         return self.check(prompt, options), options
 
@@ -269,6 +270,24 @@ _opened: ContextVar[OpenCall | None] = ContextVar("tallystick_opened_call", defa
 """The model call whose step is open, until an observer takes it."""
 _compiled_by: ContextVar[_Requests | None] = ContextVar("tallystick_compiled_by", default=None)
 """The model whose request was compiled on its way to a chat."""
+
+
+_suspended: ContextVar[bool] = ContextVar("tallystick_recording_suspended", default=False)
+
+
+@contextmanager
+def suspend_recording() -> Iterator[None]:
+    """Record nothing of the calls inside: a replay asks a model again, which no agent did."""
+    token = _suspended.set(True)
+    try:
+        yield
+    finally:
+        _suspended.reset(token)
+
+
+def is_suspended() -> bool:
+    """Return True inside of `suspend_recording`."""
+    return _suspended.get()
 
 
 def take_call(call: OpenCall) -> None:
@@ -327,7 +346,7 @@ def _chat_method(requests: _Requests, name: str) -> Callable[..., Any]:
         prompt, *rest = args or (options.pop(parameter),)
         call = requests.begin()
         with _during(call):
-            sent, options = requests.prepare(prompt, options)  # type: ignore[assignment]
+            sent, options = requests.prepare(prompt, options)
             with enforcing("model_call", requests.name):
                 answer = getattr(requests.llm, name)(sent, *rest, **options)
         if isinstance(answer, Generator):
@@ -339,7 +358,7 @@ def _chat_method(requests: _Requests, name: str) -> Callable[..., Any]:
         prompt, *rest = args or (options.pop(parameter),)
         call = await in_thread(requests.begin)
         with _during(call):
-            sent, options = await in_thread(requests.prepare, prompt, options)  # type: ignore[assignment]
+            sent, options = await in_thread(requests.prepare, prompt, options)
             with enforcing("model_call", requests.name):
                 answer = await getattr(requests.llm, name)(sent, *rest, **options)
         if isinstance(answer, AsyncGenerator):
