@@ -18,6 +18,7 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.llms.llm import LLM
 from llama_index_instrumentation import get_dispatcher
 from llama_index_instrumentation.dispatcher import active_instrument_tags
+from llama_index_instrumentation.span import active_span_id
 
 from tallystick.aio import in_thread
 from tallystick.kit import (
@@ -34,13 +35,12 @@ from tallystick.kit import (
     enforcing,
     has_rules,
     register_enforcer,
+    run_under_way,
 )
 from tallystick.kit.frames import without_frames
-from tallystick.recorder import current_run, current_step
+from tallystick.recorder import current_run
 from tallystick.records import CompileConfig, Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick.tally.observed_calls import is_open
-from tallystick.tally.services import services_of
 from tallystick_llama_index.actors import call_of_tags
 from tallystick_llama_index.conversations import take_over
 from tallystick_llama_index.messages import (
@@ -176,13 +176,12 @@ class _Requests:
         """Open the step of a call in the run under way, or take it over from the call around it;
         None outside of a run.
         """
-        step, run = current_step(), current_run()
-        run = step.run if run is None and step is not None and step.is_open else run
-        if run is None or is_suspended() or not is_open(run, services_of(self._bound()).recorder):
+        run = run_under_way(self._bound())
+        if run is None or is_suspended():
             return None
-        name = self.name or type(self.llm).__name__
-        call = begin_call(run, "model_call", name=name, metadata={})
-        call.provider, call.model = self._provider, self.name
+        model, place = self.name, {"llama_index_span_id": active_span_id.get()}
+        call = begin_call(run, "model_call", name=model or type(self.llm).__name__, metadata=place)
+        call.provider, call.model = self._provider, model
         take_call(call)
         return call
 
