@@ -78,7 +78,7 @@ def test_the_whole_request_is_compiled_and_the_memory_of_the_agent_stays(
         anna.remember(KEY)
         llm = Heard([call("weigh", boat="Mary")], "Three tons.")
         history = [_user("Hello?"), _assistant("Hello!")]
-        memory = ChatMemoryBuffer.from_defaults(chat_history=history, token_limit=10_000)
+        memory = ChatMemoryBuffer.from_defaults(chat_history=list(history), token_limit=10_000)
         agent = FunctionAgent(
             llm=ruled_llm(anna, llm), tools=[weigh], system_prompt="Weigh.", streaming=False
         )
@@ -114,10 +114,10 @@ def test_a_memory_beside_the_model_is_recalled_once(open_sqlite: OpenTally, cont
         llm = Heard("Hello!", "Under the mat.", "It is.")
         agent = FunctionAgent(llm=ruled_llm(anna, llm, context=context), tools=[], streaming=False)
         # The limit of the memory is too small for the conversation.
-        memory = TallyMemory(anna, session_id="s1", token_limit=60)
+        memory = TallyMemory(anna, session_id="s1", token_limit=250)
 
         async def talk() -> None:
-            for prompt in ("Hello?", "Where is the key?", "Really, the key is there?"):
+            for prompt in ("Hello? " * 200, "Where is the key?", "Really, the key is there?"):
                 await agent.run(prompt, memory=memory)
 
         with TallyInstrumentation(anna, strict=True):
@@ -189,7 +189,8 @@ def test_a_completion_is_compiled_too(open_sqlite: OpenTally, way: str) -> None:
         [compiled] = _compiled(anna)
         assert [item.kind for item in compiled.selected_items] == ["memory", "user_msg"]
         step = anna.recordings.steps(anna.recordings.runs()[0].id)[0]
-        prompt = anna.recordings.request(step.id)["prompt"]
+        [request] = [each for each in anna.recordings.entries(step.id) if each.kind == "request"]
+        prompt: Any = request.payload["prompt"]
         assert prompt.endswith("\n\nWhere is the key?")
         assert KEY in prompt
 
@@ -236,9 +237,10 @@ def test_a_call_in_a_run_is_recorded_without_an_instrumentation(
             ways.get(way, lambda llm: asyncio.run(read(llm)))(llm)
         [step] = anna.recordings.steps(run.id)
         assert (step.step_kind, step.name, step.status) == ("model_call", "scripted", "completed")
-        kinds = [entry.kind for entry in anna.recordings.entries(step.id)]
-        assert kinds == ["compile_request", "compiled", "request", "response"]
-        assert "harbour." in str(anna.recordings.response(step.id))
+        entries = anna.recordings.entries(step.id)
+        kinds = [entry.kind for entry in entries]
+        assert kinds == ["memory_read", "compile_request", "compiled", "request", "response"]
+        assert "harbour." in str(entries[-1].payload)
         assert anna.recordings.verify(run.id).ok
 
 
