@@ -190,7 +190,8 @@ def test_a_completion_is_compiled_too(open_sqlite: OpenTally, way: str) -> None:
         assert [item.kind for item in compiled.selected_items] == ["memory", "user_msg"]
         step = anna.recordings.steps(anna.recordings.runs()[0].id)[0]
         [request] = [each for each in anna.recordings.entries(step.id) if each.kind == "request"]
-        prompt: Any = request.payload["prompt"]
+        sent: Any = request.payload
+        prompt = sent["prompt"]
         assert prompt.endswith("\n\nWhere is the key?")
         assert KEY in prompt
 
@@ -234,9 +235,11 @@ def test_a_call_in_a_run_is_recorded_without_an_instrumentation(
         anna = tally.bind(ANNA)
         llm = ruled_llm(anna, Scripted("Good morning, harbour."))
         with anna.run("pilot") as run:
-            ways.get(way, lambda llm: asyncio.run(read(llm)))(llm)
+            _ = ways[way](llm) if way in ways else asyncio.run(read(llm))
         [step] = anna.recordings.steps(run.id)
-        assert (step.step_kind, step.name, step.status) == ("model_call", "scripted", "completed")
+        # Early releases do not say what the model is called, but its class.
+        assert str(step.name).lower() == "scripted"
+        assert (step.step_kind, step.status) == ("model_call", "completed")
         entries = anna.recordings.entries(step.id)
         kinds = [entry.kind for entry in entries]
         assert kinds == ["memory_read", "compile_request", "compiled", "request", "response"]

@@ -7,8 +7,10 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
+from llama_index.core.agent.react.formatter import ReActChatFormatter
 from llama_index.core.agent.workflow import (
     AgentStream,
     FunctionAgent,
@@ -158,6 +160,12 @@ class ReAct(LlamaIndex):
     name = "llama_index react"
     agent_class = ReActAgent
     model_class = Reasoning
+
+    def _agent(self, script: Script, tools: list[Any], options: Options) -> Any:
+        # Early releases have no other place for the instructions.
+        formatter = ReActChatFormatter.from_defaults(context=options.system)
+        more = {"formatter": formatter, **options.more}
+        return super()._agent(script, tools, replace(options, more=more))
 
 
 async def _drive(running: Any, options: Options) -> Outcome:
