@@ -41,10 +41,12 @@ def take_over(messages: Sequence[ChatMessage], *, whole: bool) -> Conversation:
     """
     known = [_given.get(id(message)) for message in messages]
     conversation = next((each for each in known if each is not None), None)
-    if conversation is None:
-        return Conversation(list(messages))
-    if not whole:
-        return conversation._replace(messages=list(messages))
+    if conversation is None or not whole:
+        return (conversation or Conversation([]))._replace(messages=list(messages))
     at = known.index(conversation)
-    rest = [message for message, each in zip(messages, known, strict=True) if each is None]
+    rest = [
+        message
+        for message, each in zip(messages, known, strict=True)
+        if each is None or each.session != conversation.session
+    ]
     return conversation._replace(messages=[*rest[:at], *conversation.messages, *rest[at:]])

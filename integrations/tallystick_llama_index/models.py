@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -192,7 +193,7 @@ class _Requests:
         own = own_messages(given.messages, partial(without_frames, bound))
         request = read_request(own, tools, bound.tally.counter(self.name).count)
         facts = self.llm.metadata
-        known = facts.model_fields_set
+        known = facts.model_fields_set if facts.context_window > 0 else frozenset()
         run = current_run()
         # The run of a workflow answers one request of the user.
         turn = active_instrument_tags.get().get("llamaindex.run_id") or getattr(run, "id", None)
@@ -275,13 +276,17 @@ _suspended: ContextVar[bool] = ContextVar("tallystick_recording_suspended", defa
 
 
 @contextmanager
-def suspend_recording() -> Iterator[None]:
-    """Record nothing of the calls inside: a replay asks a model again, which no agent did."""
-    token = _suspended.set(True)
+def _setting(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _suspended.reset(token)
+        variable.reset(token)
+
+
+def suspend_recording() -> AbstractContextManager[None]:
+    """Record nothing of the calls inside: a replay asks a model again, which no agent did."""
+    return _setting(_suspended, True)
 
 
 def is_suspended() -> bool:
@@ -302,39 +307,86 @@ def _during(call: OpenCall | None) -> Iterator[None]:
     if call is None:
         yield
         return
-    token = _opened.set(call)
     try:
-        with call.step.active():
+        with _setting(_opened, call), call.step.active():
             yield
     except BaseException as error:
         call.fail(error)
         raise
-    finally:
-        _opened.reset(token)
 
 
-@contextmanager
-def _marked_compiled(requests: _Requests) -> Iterator[None]:
-    token = _compiled_by.set(requests)
-    try:
-        yield
-    finally:
-        _compiled_by.reset(token)
+@dataclass(frozen=True)
+class _Sent:
+    """A request on its way to the model, with the step of its call."""
 
+    requests: _Requests
+    call: OpenCall | None
+    prompt: Any
+    options: Mapping[str, Any]
 
-def _finish(
-    requests: _Requests, call: OpenCall | None, sent: Any, options: Mapping[str, Any], answer: Any
-) -> None:
-    """Record the request and the answer, and end the step, unless an observer does."""
-    if call is None or not call.is_own:
-        return
-    call.step.record(
-        "request",
-        lambda: request_of(sent, options, description_of(requests.llm)),
-        summary={"model": requests.name},
-    )
-    summary = call.answer_summary(facts_of_response(answer))
-    call.finish("response", lambda: answer_of(answer), summary)
+    def finish(self, answer: Any, error: BaseException | None = None) -> None:
+        """Record the request and the answer, or as far as it came, and end the step, unless an
+        observer does.
+        """
+        call = self.call
+        if call is None or not call.is_own:
+            return
+        model = description_of(self.requests.llm)
+        call.step.record(
+            "request",
+            lambda: request_of(self.prompt, self.options, model),
+            summary={"model": call.model},
+        )
+        if answer is not None or error is None:
+            summary = call.answer_summary(facts_of_response(answer))
+            call.step.record("response", lambda: answer_of(answer), summary=summary)
+        if error is None:
+            call.end()
+        else:
+            call.fail(error)
+
+    def pieces(self, answer: Generator[Any, None, None]) -> Generator[Any, None, None]:
+        """Yield the pieces of a stream, each made while the call is in hand: some models call
+        themselves as they are read.
+        """
+        last = None
+        try:
+            while True:
+                with enforcing("model_call", self.requests.name):
+                    piece = next(answer, _END)
+                if piece is _END:
+                    break
+                last = self._counted(piece)
+                yield piece
+        except BaseException as error:
+            self.finish(last, error)
+            raise
+        finally:
+            answer.close()
+        self.finish(last)
+
+    async def async_pieces(self, answer: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+        """Same as `pieces`, of an asynchronous stream."""
+        last = None
+        try:
+            while True:
+                with enforcing("model_call", self.requests.name):
+                    piece = await anext(answer, _END)
+                if piece is _END:
+                    break
+                last = self._counted(piece)
+                yield piece
+        except BaseException as error:
+            self.finish(last, error)
+            raise
+        finally:
+            await answer.aclose()
+        self.finish(last)
+
+    def _counted(self, piece: Any) -> Any:
+        if self.call is not None and self.call.is_own:
+            self.call.times.add_chunk()
+        return piece
 
 
 def _chat_method(requests: _Requests, name: str) -> Callable[..., Any]:
@@ -345,24 +397,24 @@ def _chat_method(requests: _Requests, name: str) -> Callable[..., Any]:
         prompt, *rest = args or (options.pop(parameter),)
         call = requests.begin()
         with _during(call):
-            sent, options = requests.prepare(prompt, options)
+            sent = _Sent(requests, call, *requests.prepare(prompt, options))
             with enforcing("model_call", requests.name):
-                answer = getattr(requests.llm, name)(sent, *rest, **options)
+                answer = getattr(requests.llm, name)(sent.prompt, *rest, **sent.options)
         if isinstance(answer, Generator):
-            return _pieces(requests, answer, partial(_finish, requests, call, sent, options))
-        _finish(requests, call, sent, options, answer)
+            return sent.pieces(answer)
+        sent.finish(answer)
         return answer
 
     async def ruled_async(self: Any, *args: Any, **options: Any) -> Any:
         prompt, *rest = args or (options.pop(parameter),)
         call = await in_thread(requests.begin)
         with _during(call):
-            sent, options = await in_thread(requests.prepare, prompt, options)
+            sent = _Sent(requests, call, *await in_thread(requests.prepare, prompt, options))
             with enforcing("model_call", requests.name):
-                answer = await getattr(requests.llm, name)(sent, *rest, **options)
+                answer = await getattr(requests.llm, name)(sent.prompt, *rest, **sent.options)
         if isinstance(answer, AsyncGenerator):
-            return _async_pieces(requests, answer, partial(_finish, requests, call, sent, options))
-        _finish(requests, call, sent, options, answer)
+            return sent.async_pieces(answer)
+        sent.finish(answer)
         return answer
 
     return ruled_async if _CHATS[name] else ruled
@@ -394,7 +446,7 @@ def _tool_method(requests: _Requests, method: Callable[..., Any], name: str) -> 
         call = requests.begin()
         with _during(call):
             offered, sent = request_to_send(tools, user_msg, chat_history)
-            with _marked_compiled(requests):
+            with _setting(_compiled_by, requests):
                 return method(self, offered, None, sent, *rest, **_fitting(more, tools, offered))
 
     async def ruled_async(
@@ -408,7 +460,7 @@ def _tool_method(requests: _Requests, method: Callable[..., Any], name: str) -> 
         call = await in_thread(requests.begin)
         with _during(call):
             offered, sent = await in_thread(request_to_send, tools, user_msg, chat_history)
-            with _marked_compiled(requests):
+            with _setting(_compiled_by, requests):
                 return await method(
                     self, offered, None, sent, *rest, **_fitting(more, tools, offered)
                 )
@@ -427,41 +479,3 @@ def _fitting(
     """
     is_less = len(offered) < len(tools)
     return {name: each for name, each in options.items() if not is_less or name != "tool_choice"}
-
-
-def _pieces(
-    requests: _Requests, answer: Generator[Any, None, None], finish: Callable[[Any], None]
-) -> Generator[Any, None, None]:
-    """Yield the pieces of a stream, each made while the call is in hand: some models call
-    themselves as they are read.
-    """
-    last = None
-    try:
-        while True:
-            with enforcing("model_call", requests.name):
-                piece = next(answer, _END)
-            if piece is _END:
-                return
-            last = piece
-            yield piece
-    finally:
-        answer.close()
-        finish(last)
-
-
-async def _async_pieces(
-    requests: _Requests, answer: AsyncGenerator[Any, None], finish: Callable[[Any], None]
-) -> AsyncGenerator[Any, None]:
-    """Same as `_pieces`, of an asynchronous stream."""
-    last = None
-    try:
-        while True:
-            with enforcing("model_call", requests.name):
-                piece = await anext(answer, _END)
-            if piece is _END:
-                return
-            last = piece
-            yield piece
-    finally:
-        await answer.aclose()
-        finish(last)

@@ -168,25 +168,31 @@ def _result_of(place: int, steps: Sequence[_Step], calls: list[list[ToolCall]]) 
     return call_id
 
 
-def _calls(message: ChatMessage) -> list[ToolCall]:
-    """Return the calls of a message: its tool call blocks, else those of an OpenAI model in
-    `additional_kwargs`.
+def calls_of(message: ChatMessage) -> list[ToolCall]:
+    """Return the calls of a message with their arguments as they are: its tool call blocks, else
+    those that its provider left in `additional_kwargs`.
     """
-    calls: list[ToolCall] = []
-    for block in cast("list[Any]", message.blocks):
-        if _is_call(block) and block.tool_call_id:
-            calls.append(
-                ToolCall(block.tool_name, arguments_of(block.tool_kwargs), block.tool_call_id)
-            )
-    if calls:
-        return calls
+    blocks = [block for block in cast("list[Any]", message.blocks) if _is_call(block)]
+    if blocks:
+        return [ToolCall(each.tool_name, each.tool_kwargs, each.tool_call_id) for each in blocks]
+    calls = []
     for call in message.additional_kwargs.get("tool_calls") or ():
         fields = call if isinstance(call, Mapping) else call.model_dump()
-        function = fields.get("function") or {}
-        if fields.get("id") and function.get("name"):
-            arguments = arguments_of(function.get("arguments"))
-            calls.append(ToolCall(function["name"], arguments, fields["id"]))
+        function = fields.get("function") or fields
+        names = (name for name in ("arguments", "input", "args") if name in function)
+        if function.get("name"):
+            arguments = function.get(next(names, ""), {})
+            calls.append(ToolCall(function["name"], arguments, fields.get("id")))
     return calls
+
+
+def _calls(message: ChatMessage) -> list[ToolCall]:
+    """Return the calls of a message that say which results are theirs."""
+    return [
+        call._replace(arguments=arguments_of(call.arguments))
+        for call in calls_of(message)
+        if call.tool_call_id
+    ]
 
 
 def _is_call(block: Any) -> bool:

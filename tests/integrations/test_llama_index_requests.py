@@ -257,6 +257,27 @@ def test_a_model_that_fails_fails_its_step(open_sqlite: OpenTally) -> None:
         assert step.status == "failed"
 
 
+def test_a_stream_that_breaks_or_is_left_is_recorded_as_far_as_it_came(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        llm = ruled_llm(
+            anna, Scripted(("Good ", "morning.", ConnectionError("busy")), "Left alone.")
+        )
+        with anna.run("pilot") as run:
+            with pytest.raises(ConnectionError):
+                list(llm.stream_chat([_user("Hello?")]))
+            left = llm.stream_chat([_user("Hello?")])
+            next(left)
+            left.close()
+        broken, stopped = anna.recordings.steps(run.id)
+        assert (broken.status, stopped.status) == ("failed", "cancelled")
+        for step, words in ((broken, "Good morning."), (stopped, "Left ")):
+            [answer] = [e for e in anna.recordings.entries(step.id) if e.kind == "response"]
+            assert f"'{words}'" in str(answer.payload)
+
+
 def test_a_replay_sends_what_was_recorded(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
