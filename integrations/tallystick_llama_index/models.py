@@ -324,6 +324,15 @@ class _Sent:
     prompt: Any
     options: Mapping[str, Any]
 
+    def take(self, answer: Any) -> Any:
+        """Return an answer, which is recorded: a stream once it was read."""
+        if isinstance(answer, Generator):
+            return self.pieces(answer)
+        if isinstance(answer, AsyncGenerator):
+            return self.async_pieces(answer)
+        self.finish(answer)
+        return answer
+
     def finish(self, answer: Any, error: BaseException | None = None) -> None:
         """Record the request and the answer, or as far as it came, and end the step, unless an
         observer does.
@@ -400,10 +409,7 @@ def _chat_method(requests: _Requests, name: str) -> Callable[..., Any]:
             sent = _Sent(requests, call, *requests.prepare(prompt, options))
             with enforcing("model_call", requests.name):
                 answer = getattr(requests.llm, name)(sent.prompt, *rest, **sent.options)
-        if isinstance(answer, Generator):
-            return sent.pieces(answer)
-        sent.finish(answer)
-        return answer
+        return sent.take(answer)
 
     async def ruled_async(self: Any, *args: Any, **options: Any) -> Any:
         prompt, *rest = args or (options.pop(parameter),)
@@ -412,10 +418,7 @@ def _chat_method(requests: _Requests, name: str) -> Callable[..., Any]:
             sent = _Sent(requests, call, *await in_thread(requests.prepare, prompt, options))
             with enforcing("model_call", requests.name):
                 answer = await getattr(requests.llm, name)(sent.prompt, *rest, **sent.options)
-        if isinstance(answer, AsyncGenerator):
-            return sent.async_pieces(answer)
-        sent.finish(answer)
-        return answer
+        return sent.take(answer)
 
     return ruled_async if _CHATS[name] else ruled
 
@@ -425,15 +428,18 @@ def _tool_method(requests: _Requests, method: Callable[..., Any], name: str) -> 
     to is a chat of the same model.
     """
 
-    def request_to_send(
-        tools: Sequence[Any], user_msg: Any, history: Sequence[ChatMessage] | None
-    ) -> tuple[list[Any], list[ChatMessage]]:
-        new = (
-            ChatMessage(user_msg, role=MessageRole.USER) if isinstance(user_msg, str) else user_msg
-        )
-        rendered = requests.compile([*(history or ()), *([] if new is None else [new])], tools)
+    def prepare(
+        call: OpenCall | None, tools: Any, user_msg: Any, history: Any, options: dict[str, Any]
+    ) -> tuple[_Sent, list[Any]]:
+        if isinstance(user_msg, str):
+            user_msg = ChatMessage(user_msg, role=MessageRole.USER)
+        new = [] if user_msg is None else [user_msg]
+        rendered = requests.compile([*(history or ()), *new], tools)
         offered = [tool for tool in tools if tool_spec(tool).name in rendered.tools]
-        return offered, rendered.messages
+        if len(offered) < len(tools):
+            # The tool that was chosen may be gone.
+            options = {name: each for name, each in options.items() if name != "tool_choice"}
+        return _Sent(requests, call, rendered.messages, options), offered
 
     def ruled(
         self: Any,
@@ -444,10 +450,10 @@ def _tool_method(requests: _Requests, method: Callable[..., Any], name: str) -> 
         **more: Any,
     ) -> Any:
         call = requests.begin()
-        with _during(call):
-            offered, sent = request_to_send(tools, user_msg, chat_history)
-            with _setting(_compiled_by, requests):
-                return method(self, offered, None, sent, *rest, **_fitting(more, tools, offered))
+        with _during(call), _setting(_compiled_by, requests):
+            sent, offered = prepare(call, tools, user_msg, chat_history, more)
+            answer = method(self, offered, None, sent.prompt, *rest, **sent.options)
+        return sent.take(answer)
 
     async def ruled_async(
         self: Any,
@@ -458,24 +464,12 @@ def _tool_method(requests: _Requests, method: Callable[..., Any], name: str) -> 
         **more: Any,
     ) -> Any:
         call = await in_thread(requests.begin)
-        with _during(call):
-            offered, sent = await in_thread(request_to_send, tools, user_msg, chat_history)
-            with _setting(_compiled_by, requests):
-                return await method(
-                    self, offered, None, sent, *rest, **_fitting(more, tools, offered)
-                )
+        with _during(call), _setting(_compiled_by, requests):
+            sent, offered = await in_thread(prepare, call, tools, user_msg, chat_history, more)
+            answer = await method(self, offered, None, sent.prompt, *rest, **sent.options)
+        return sent.take(answer)
 
     # A span, so that what is recorded of the compile belongs to the run of this call.
     span = get_dispatcher(__name__).span
     decorated: Callable[..., Any] = span(ruled_async if _WITH_TOOLS[name] else ruled)
     return decorated
-
-
-def _fitting(
-    options: dict[str, Any], tools: Sequence[Any], offered: Sequence[Any]
-) -> dict[str, Any]:
-    """Return options without the choice of a tool, where one that may have been chosen is left
-    out.
-    """
-    is_less = len(offered) < len(tools)
-    return {name: each for name, each in options.items() if not is_less or name != "tool_choice"}

@@ -247,6 +247,17 @@ def test_a_call_in_a_run_is_recorded_without_an_instrumentation(
         assert anna.recordings.verify(run.id).ok
 
 
+def test_the_working_memory_of_the_run_is_compiled_too(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        llm = Heard("Next the mast.")
+        with anna.run("pilot"):
+            anna.working().set("plan", "First the hull, then the mast.")
+            ruled_llm(anna, llm).chat([_user("Which part of the plan is next?")])
+        context, _ = llm.heard[0][0]
+        assert "First the hull, then the mast." in (context.content or "")
+
+
 def test_a_model_that_fails_fails_its_step(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
