@@ -13,8 +13,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import BoundArguments
 from typing import Any, Self
 from weakref import WeakSet
@@ -71,6 +71,7 @@ from tallystick.kit import (
     rules_requests,
 )
 from tallystick.kit.binder import id_text
+from tallystick.kit.frames import without_frames
 from tallystick.recorder import Run, status_for
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
@@ -83,25 +84,14 @@ from tallystick_llama_index.messages import (
     provider_of,
     request_of,
 )
+from tallystick_llama_index.models import is_suspended, take_call
 from tallystick_llama_index.policy import is_ruled
-from tallystick_llama_index.render import parts_of
+from tallystick_llama_index.render import own_messages, read_request
 
 try:
     from workflows.runtime.types.results import WaitingForEvent
 except ImportError:  # early workflows wait inside the tool, which then simply takes long
     WaitingForEvent = None  # type: ignore[assignment,misc]
-
-_unrecorded: ContextVar[bool] = ContextVar("tallystick_unrecorded", default=False)
-
-
-@contextmanager
-def suspend_recording() -> Iterator[None]:
-    """Record nothing of the calls inside: a replay asks a model again, which no agent did."""
-    token = _unrecorded.set(True)
-    try:
-        yield
-    finally:
-        _unrecorded.reset(token)
 
 
 @dataclass
@@ -424,18 +414,23 @@ class TallyInstrumentation:
 
     def refuse_unenforced(self, payload: Mapping[Any, Any]) -> None:
         """Raise ActionDenied for a ruled model call that no enforcing piece has in hand."""
-        if _unrecorded.get():
+        if is_suspended():
             return
         bound = self._binder.bound(call_of_tags(self._binder))
         around = self._model_call_around(active_span_id.get() or "")
+        tools = (payload.get(EventPayload.ADDITIONAL_KWARGS) or {}).get("tools")
+        prompt = ChatMessage(payload.get(EventPayload.PROMPT))
+        # What a TallyMemory added went through its compile.
+        messages = own_messages(
+            payload.get(EventPayload.MESSAGES) or [prompt], partial(without_frames, bound)
+        )
+        request = read_request(messages, tools if isinstance(tools, Sequence) else ())
         with nullcontext() if around is None else around.call.step.active():
             refuse_unenforced_model_call(
                 bound,
                 model=model_of(payload.get(EventPayload.SERIALIZED) or {}),
-                **parts_of(
-                    payload.get(EventPayload.MESSAGES) or payload.get(EventPayload.PROMPT) or "",
-                    payload.get(EventPayload.ADDITIONAL_KWARGS) or {},
-                )._asdict(),
+                items=request.items,
+                tools=request.tools,
             )
 
     def run_of(self, span_id: str) -> Run | None:
@@ -457,6 +452,7 @@ class TallyInstrumentation:
         model = model_of(event.model_dict)
         name = model or event.model_dict.get("class_name")
         call = self._begin("model_call", span_id, name).call
+        take_call(call)
         call.provider, call.model, step = provider_of(event.model_dict), model, call.step
         asked = {} if call.provider is None else {"provider": call.provider}
         attribute_requests(step)
@@ -537,7 +533,7 @@ class TallyInstrumentation:
         self, span_id: str, instance: Any, arguments: BoundArguments, tags: Mapping[str, Any]
     ) -> _Tree | None:
         """Start a tree, unless another instrumentation of this tally records it."""
-        if _unrecorded.get() or not self._capture.claim(span_id, self):
+        if is_suspended() or not self._capture.claim(span_id, self):
             return None
         name = getattr(instance, "name", None)
         class_name = type(instance).__name__ if instance is not None else span_id.partition("-")[0]

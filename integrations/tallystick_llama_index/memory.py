@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
+from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr, ValidationError
 from llama_index.core.memory import BaseMemory, BaseMemoryBlock
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
@@ -47,11 +47,11 @@ from tallystick.records import (
 )
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_tags
-from tallystick_llama_index.render import items_of, render
+from tallystick_llama_index.conversations import Conversation, note_given
+from tallystick_llama_index.render import own_message, read_request, render
 from tallystick_llama_index.retriever import with_codes
 
 _PAGE = 200
-_INPUT = "input"
 _ROOM = 2_000
 """Tokens beyond those of the messages, where they are compiled so that nothing is left out."""
 _MESSAGE = "llama_index_message"
@@ -131,25 +131,17 @@ class TallyMemory(BaseMemory):
         bound = self._bound()
         turns = self._turns()
         history = [_message_of(turn) for turn in turns]
-        items = items_of(history, bound.tally.counter(None).count)
-        requests = [
-            (turn.id, message.content or "")
-            for turn, message in zip(turns, history, strict=True)
-            if message.role == "user"
-        ]
-        request_id, request = requests[-1] if requests else (None, "")
-        query = input or request
-        waiting = bool(input) and not (
+        requests = [place for place, each in enumerate(history) if each.role == MessageRole.USER]
+        query = input or (history[requests[-1]].content if requests else None) or ""
+        is_waiting = bool(input) and not (
             history and history[-1].role == "user" and history[-1].content == input
         )
-        latest = [ContextItem(id=_INPUT, kind="user_msg", content=query)] if waiting else []
-        messages = [item for item, _ in items.values()]
+        count = bound.tally.counter(None).count
+        latest = [ChatMessage(query, role=MessageRole.USER)] if is_waiting else []
+        request = read_request([*history, *latest], count=count)
+        turn = None if is_waiting or not requests else turns[requests[-1]].id
         hits = recall_for_turn(
-            bound,
-            query,
-            limit=self.memories,
-            turn=None if waiting else request_id,
-            outside_of=self.session_id,
+            bound, query, limit=self.memories, turn=turn, outside_of=self.session_id
         )
         compile_ = partial(
             bound.compile,
@@ -159,23 +151,26 @@ class TallyMemory(BaseMemory):
             coverage="recalled",
         )
         limit = max(1, self.token_limit - initial_token_count)
-        count = bound.tally.counter(None).count
-        newest = _newest_turns(messages, limit, count)
-        last_turn = {item.id for item in _newest_turns(messages, 0, count)}
+        said = request.items[: len(request.items) - len(latest)]
+        newest = _newest_turns(said, limit, count)
+        last_turn = {item.id for item in _newest_turns(said, 0, count)}
         compiled: CompiledContext | None = None
         try:
-            compiled = compile_([*messages, *latest, *hits], budget=limit)
+            compiled = compile_([*request.items, *hits], budget=limit)
             is_small = not last_turn <= {item.id for item in compiled.selected_items}
         except BudgetInfeasible:
             is_small = True
         if compiled is None or is_small:
             get_logger("llama_index").warning(
-                "memory.small_limit", limit=limit, left_out=len(messages) - len(newest)
+                "memory.small_limit", limit=limit, left_out=len(said) - len(newest)
             )
-            whole = 2 * sum(_tokens(item, count) for item in (*newest, *latest))
-            compiled = compile_([*newest, *latest], budget=_ROOM + whole)
-        rendered = render(compiled, {name: message for name, (_, message) in items.items()})
-        return rendered[:-1] if waiting else rendered
+            kept = [*newest, *request.items[len(said) :]]
+            whole = 2 * sum(_tokens(item, count) for item in kept)
+            compiled = compile_(kept, budget=_ROOM + whole)
+        given = render(compiled, request).messages
+        given = given[:-1] if is_waiting else given
+        note_given(given, Conversation(history, self.session_id, turn))
+        return given
 
     async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
         """Same as `get`."""
@@ -192,7 +187,7 @@ class TallyMemory(BaseMemory):
     def put_messages(self, messages: list[ChatMessage]) -> None:
         """Store messages as the next turns of the session, all or none."""
         bound = self._bound()
-        own = [_own_message(bound, message) for message in messages]
+        own = [own_message(message, partial(without_frames, bound)) for message in messages]
         bound.remember_many(
             [_turn_of(message, self.session_id) for message in own if message is not None]
         )
@@ -290,7 +285,7 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
 
     def _put(self, session: str, messages: list[ChatMessage]) -> None:
         bound = self._bound(session)
-        own = [_own_message(bound, message) for message in messages]
+        own = [own_message(message, partial(without_frames, bound)) for message in messages]
         bound.remember_many([_turn_of(message, session) for message in own if message is not None])
 
 
@@ -433,25 +428,6 @@ def _turns(bound: BoundTally, session: str) -> list[Memory]:
         turns += page
         if len(page) < _PAGE:
             return sorted(turns, key=lambda turn: turn.position or 0)
-
-
-def _own_message(bound: BoundTally, message: ChatMessage) -> ChatMessage | None:
-    """Return a message as a turn: without the frames that this tally made, and None where nothing
-    else is in it.
-    """
-    blocks = []
-    for block in message.blocks:
-        if not isinstance(block, TextBlock) or (own := without_frames(bound, block.text)) == (
-            block.text
-        ):
-            blocks.append(block)
-        elif own:
-            blocks.append(block.model_copy(update={"text": own}))
-    if blocks == message.blocks:
-        return message if blocks or message.additional_kwargs else None
-    if not blocks and not message.additional_kwargs.keys() - {"session_id"}:
-        return None
-    return message.model_copy(update={"blocks": blocks})
 
 
 def _turn_of(message: ChatMessage, session: str) -> NewMemory:

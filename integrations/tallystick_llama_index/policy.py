@@ -1,16 +1,15 @@
-"""Rules over calls for LlamaIndex: tools and models that check before they run.
+"""Rules over tool calls for LlamaIndex: tools that check before they run.
 
 LlamaIndex has no hook that may stop a tool: the exceptions of its handlers are swallowed. So the
-tool itself is the hook, and the model is: `ruled_tools` and `ruled_llm` return them, to be given to
-an agent in place of the original ones.
+tool itself is the hook: `ruled_tools` returns them, to be given to an agent in place of the
+original ones.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 from llama_index.core.llms.llm import LLM
 from llama_index.core.tools import (
@@ -36,19 +35,15 @@ from tallystick.kit import (
     check_word,
     decide_as_person,
     describe_value,
-    enforcing,
     has_rules,
     register_enforcer,
-    rules_requests,
     with_optional,
 )
 from tallystick.records import Approval, CallContext, Scope
-from tallystick.tally import AllowedModelCall, AllowedToolCall, BoundTally, Tally
+from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick.tally.enforcement import copied_arguments
 from tallystick_llama_index.actors import call_of_tags, call_of_workflow
-from tallystick_llama_index.messages import clean_messages, description_of, model_of, request_of
-from tallystick_llama_index.render import parts_of
-from tallystick_llama_index.tape import normal
+from tallystick_llama_index.messages import description_of, model_of
 
 ApprovalRoute = Literal["event", "elsewhere"]
 """Where a person is asked: by the events of the workflow, or by the application."""
@@ -65,11 +60,6 @@ _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """Parameters that take any number of arguments."""
 _POSITIONAL = "args"
 """The name under which rules see arguments that have none."""
-
-_END = object()
-"""The end of a stream."""
-
-Model = TypeVar("Model", bound=LLM)
 
 
 def ruled_tools(
@@ -123,42 +113,6 @@ def ruled_tools(
         else _RuledTool(rules, tool)
         for tool in base_tools
     ]
-
-
-def ruled_llm(
-    tally: Tally | BoundTally,
-    llm: Model,
-    *,
-    actor: ActorSource | None = None,
-    scope: str | Scope | None = None,
-    provider: str | None = None,
-    task_type: str | None = None,
-) -> Model:
-    """Return a model like `llm` whose chats and completions go by the rules of the tally.
-
-    A denied request raises ActionDenied; one that waits raises ApprovalRequired, and passes once it
-    was granted. `provider` and `task_type` state facts that LlamaIndex does not know.
-    """
-    binder = Binder(
-        tally,
-        runtime="llama_index",
-        piece="ruled_llm",
-        actor=actor,
-        scope=scope,
-        usage="ruled_llm({}, llm)",
-    )
-    check_model(llm, LLM, "ruled_llm(tally, OpenAI(…))")
-    rules = _ModelRules(binder, llm, provider, task_type)
-    kind = type(llm)
-    methods = {name: _ruled_method(rules, name) for name in _METHODS}
-    clone: Any = copy.copy(llm)
-    # A subclass for this one model: LlamaIndex asks what class a model is of. The model itself does
-    # the work, so that one way to call it may lead to another.
-    ruled = type(kind.__name__, (kind,), {**methods, "__module__": kind.__module__})
-    setattr(ruled, RULED, binder.tally)
-    clone.__class__ = ruled
-    ruled_model: Model = clone
-    return ruled_model
 
 
 def is_ruled(piece: Any, tally: Tally) -> bool:
@@ -460,115 +414,3 @@ def _clean_output(check: AllowedToolCall, output: ToolOutput) -> ToolOutput:
     clean.raw_output = check.result(output.raw_output)
     clean.raw_input = check.result(output.raw_input)
     return clean
-
-
-class _ModelRules:
-    """The rules over model calls, for one model."""
-
-    def __init__(
-        self, binder: Binder, llm: LLM, provider: str | None, task_type: str | None
-    ) -> None:
-        self.llm = llm
-        self._binder, self._provider, self._task_type = binder, provider, task_type
-        register_enforcer(binder.tally, "model_call", "ruled_llm")
-
-    @property
-    def name(self) -> str | None:
-        """The name of the model."""
-        return model_of(description_of(self.llm))
-
-    @property
-    def is_empty(self) -> bool:
-        """True if there are no rules over model calls and the items of their requests."""
-        return not rules_requests(self._binder.tally)
-
-    def check(self, prompt: Any, options: Mapping[str, Any]) -> AllowedModelCall:
-        """Check a request. Raises ActionDenied, ApprovalRequired."""
-        bound = self._binder.bound(call_of_tags(self._binder))
-        request = request_of(prompt, options, description_of(self.llm))
-        return bound.check_model_call(
-            piece="ruled_llm",
-            provider=self._provider,
-            model=self.name,
-            request=normal(request),
-            task_type=self._task_type,
-            **parts_of(prompt, options)._asdict(),
-        )
-
-
-_METHODS = {
-    "chat": False,
-    "stream_chat": False,
-    "complete": False,
-    "stream_complete": False,
-    "achat": True,
-    "astream_chat": True,
-    "acomplete": True,
-    "astream_complete": True,
-}
-"""The methods by which LlamaIndex calls a model, and whether each is asynchronous."""
-
-
-def _ruled_method(rules: _ModelRules, name: str) -> Callable[..., Any]:
-    """Return a method that checks a request before the model gets it."""
-
-    def prompt_to_send(check: AllowedModelCall, prompt: Any) -> Any:
-        if not check.redacts:
-            return prompt
-        return (
-            check.clean(prompt) if isinstance(prompt, str) else clean_messages(prompt, check.clean)
-        )
-
-    parameter = "messages" if "chat" in name else "prompt"
-
-    def call_by_rules(self: Any, *args: Any, **kwargs: Any) -> Any:
-        method = getattr(rules.llm, name)
-        if rules.is_empty:
-            return method(*args, **kwargs)
-        prompt, *rest = args or (kwargs.pop(parameter),)
-        check = rules.check(prompt, kwargs)
-        with enforcing("model_call", rules.name):
-            answer = method(prompt_to_send(check, prompt), *rest, **kwargs)
-        return _pieces(rules, answer) if isinstance(answer, Generator) else answer
-
-    async def ruled_async(self: Any, *args: Any, **kwargs: Any) -> Any:
-        method = getattr(rules.llm, name)
-        if rules.is_empty:
-            return await method(*args, **kwargs)
-        prompt, *rest = args or (kwargs.pop(parameter),)
-        check = await in_thread(rules.check, prompt, kwargs)
-        with enforcing("model_call", rules.name):
-            answer = await method(prompt_to_send(check, prompt), *rest, **kwargs)
-        return _async_pieces(rules, answer) if isinstance(answer, AsyncGenerator) else answer
-
-    return ruled_async if _METHODS[name] else call_by_rules
-
-
-def _pieces(rules: _ModelRules, answer: Generator[Any, None, None]) -> Generator[Any, None, None]:
-    """Yield the pieces of a stream, each made while the call is in hand: some models call
-    themselves as they are read.
-    """
-    try:
-        while True:
-            with enforcing("model_call", rules.name):
-                piece = next(answer, _END)
-            if piece is _END:
-                return
-            yield piece
-    finally:
-        answer.close()
-
-
-async def _async_pieces(
-    rules: _ModelRules, answer: AsyncGenerator[Any, None]
-) -> AsyncGenerator[Any, None]:
-    """Same as `_pieces`, of an asynchronous stream."""
-    try:
-        while True:
-            with enforcing("model_call", rules.name):
-                piece = await anext(answer, _END)
-            if piece is _END:
-                return
-            yield piece
-    finally:
-        await answer.aclose()

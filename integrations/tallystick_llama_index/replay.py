@@ -8,8 +8,8 @@ from typing import Any
 from llama_index.core.base.llms.base import BaseLLM
 
 from tallystick.kit import check_model
-from tallystick_llama_index.instrumentation import suspend_recording
 from tallystick_llama_index.messages import answer_of, to_messages
+from tallystick_llama_index.models import suspend_recording
 
 
 def llm_call(llm: BaseLLM) -> Callable[[Mapping[str, Any]], dict[str, Any]]:

@@ -34,6 +34,7 @@ from tallystick.kit.tapes import (
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
 from tallystick_llama_index.messages import description_of, request_of
+from tallystick_llama_index.render import calls_of
 from tallystick_llama_index.stream import chat_of, chats_of, completion_of, completions_of
 
 T = TypeVar("T")
@@ -171,7 +172,14 @@ class TapeLLM(FunctionCallingLLM):
         self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
     ) -> list[ToolSelection]:
         """Return the calls in a recorded answer, in whatever form its provider gave them."""
-        selections = list(_calls(response.message))
+        selections = [
+            ToolSelection(
+                tool_id=call.tool_call_id or "",
+                tool_name=call.name,
+                tool_kwargs=_parse_arguments(call.arguments),
+            )
+            for call in calls_of(response.message)
+        ]
         if not selections and isinstance(self._like, FunctionCallingLLM):
             return self._like.get_tool_calls_from_response(
                 response, error_on_no_tool_call=error_on_no_tool_call, **kwargs
@@ -258,30 +266,6 @@ def _message_form(message: Json) -> Json:
 _ON_TAPE = "tallystick_on_tape"
 """Attribute of the tools that are on tape."""
 _BILLED = ("usage", "prompt_tokens", "completion_tokens", "total_tokens")
-
-
-def _calls(message: ChatMessage) -> Iterator[ToolSelection]:
-    """Yield tool calls: blocks of a message, or else those in its `additional_kwargs`."""
-    blocks = [
-        block for block in message.blocks if getattr(block, "block_type", None) == "tool_call"
-    ]
-    for block in blocks:
-        tool_block: Any = block
-        yield ToolSelection(
-            tool_id=tool_block.tool_call_id or "",
-            tool_name=tool_block.tool_name,
-            tool_kwargs=_parse_arguments(tool_block.tool_kwargs),
-        )
-    for call in message.additional_kwargs.get("tool_calls") or () if not blocks else ():
-        function = call.get("function") or call
-        arguments: Any = next(
-            (function[name] for name in ("arguments", "input", "args") if name in function), {}
-        )
-        yield ToolSelection(
-            tool_id=call.get("id") or "",
-            tool_name=function["name"],
-            tool_kwargs=_parse_arguments(arguments),
-        )
 
 
 def _parse_arguments(arguments: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any
 
@@ -52,15 +53,21 @@ class Scripted(FunctionCallingLLM):
             "temperature": self.temperature,
         }
 
-    def says(self, messages: Sequence[ChatMessage]) -> ChatMessage:
+    def says(self, messages: Sequence[ChatMessage], tools: Sequence[Any] = ()) -> ChatMessage:
         """The next answer."""
-        answer = self._script.answer(list(messages))
+        answer = self._next(messages, tools)
         if isinstance(answer, list):
             return calls(*answer)
         return answer if isinstance(answer, ChatMessage) else _message(text_of(answer))
 
-    def _pieces(self, messages: Sequence[ChatMessage]) -> Generator[ChatResponse, None, None]:
-        answer: Any = self._script.answer(list(messages))
+    def _next(self, messages: Sequence[ChatMessage], tools: Sequence[Any]) -> Any:
+        offered = [tool["function"]["name"] for tool in tools]
+        return self._script.answer(list(messages), offered)
+
+    def _pieces(
+        self, messages: Sequence[ChatMessage], tools: Sequence[Any] = ()
+    ) -> Generator[ChatResponse, None, None]:
+        answer: Any = self._next(messages, tools)
         whole = ""
         if isinstance(answer, str | tuple):
             for piece in pieces_of(answer):
@@ -74,24 +81,24 @@ class Scripted(FunctionCallingLLM):
 
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        return ChatResponse(message=self.says(messages), raw=USAGE)
+        return ChatResponse(message=self.says(messages, kwargs.get("tools", ())), raw=USAGE)
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        return ChatResponse(message=self.says(messages), raw=USAGE)
+        return ChatResponse(message=self.says(messages, kwargs.get("tools", ())), raw=USAGE)
 
     @llm_chat_callback()
     def stream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> Generator[ChatResponse, None, None]:
-        return self._pieces(messages)
+        return self._pieces(messages, kwargs.get("tools", ()))
 
     @llm_chat_callback()
     async def astream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> AsyncGenerator[ChatResponse, None]:
         async def pieces() -> AsyncGenerator[ChatResponse, None]:
-            for piece in self._pieces(messages):
+            for piece in self._pieces(messages, kwargs.get("tools", ())):
                 yield piece
 
         return pieces()
@@ -146,6 +153,19 @@ class Scripted(FunctionCallingLLM):
             )
             for call in response.message.additional_kwargs.get("tool_calls", ())
         ]
+
+
+class Reasoning(Scripted):
+    """Same as `Scripted`, in the words of a ReAct agent, which offers its tools as text."""
+
+    def _next(self, messages: Sequence[ChatMessage], tools: Sequence[Any]) -> Any:
+        offered = re.findall("^> Tool Name: (.*)$", str(messages[0].content), re.M)
+        answer = self._script.answer(list(messages), offered)
+        if isinstance(answer, list):
+            [each] = answer
+            action = f"Action: {each.name}\nAction Input: {json.dumps(each.arguments)}"
+            return f"Thought: I need a tool.\n{action}"
+        return f"Thought: I know.\nAnswer: {text_of(answer)}"
 
 
 def _message(text: str) -> ChatMessage:

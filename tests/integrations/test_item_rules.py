@@ -10,7 +10,7 @@ from langchain_core.messages import HumanMessage, SystemMessage
 from tests.integrations.runtimes.base import Runtime, Script, call
 from tests.integrations.runtimes.direct import Direct
 from tests.integrations.runtimes.langchain import LangChain, LangGraph, Scripted
-from tests.integrations.runtimes.llama_index import LlamaIndex
+from tests.integrations.runtimes.llama_index import LlamaIndex, ReAct
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 from tests.integrations.runtimes.ruling import ANNA, BOT, PAY, Bank, checks_of, paying, rule
 
@@ -27,6 +27,10 @@ COMPILED: list[Runtime] = [
     LangGraph(),
     PydanticAI(),
     PydanticAI("run_stream"),
+    LlamaIndex(),
+    LlamaIndex("streamed run"),
+    ReAct(),
+    ReAct("streamed run"),
     Direct("call_model"),
     Direct("http"),
 ]
@@ -35,8 +39,6 @@ RUNTIMES = [
     pytest.param(LangChain(), {"recorded"}, id="langchain handler"),
     pytest.param(PydanticAI(), {"ruled"}, id="pydantic_ai policy"),
     pytest.param(PydanticAI(), {"recorded"}, id="pydantic_ai recorder"),
-    pytest.param(LlamaIndex(), {"ruled"}, id="llama_index"),
-    pytest.param(LlamaIndex("streamed run"), {"ruled"}, id="llama_index stream"),
     pytest.param(LlamaIndex(), {"recorded"}, id="llama_index instrumentation"),
 ]
 """Pieces that see a request and compile nothing."""

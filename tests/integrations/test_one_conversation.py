@@ -34,7 +34,7 @@ from tallystick.ranking import WorkingSets
 from tallystick.records import CompilationRequest, ContextItem
 from tallystick.tokens import counter_for
 from tallystick_langchain.render import items_of as from_langchain
-from tallystick_llama_index.render import items_of as from_llama_index
+from tallystick_llama_index.render import read_request as from_llama_index
 from tallystick_pydantic_ai.render import read_request
 
 COUNTER = counter_for(None, cache_dir=Path())
@@ -104,7 +104,7 @@ def _llama_index_message(kind: str, text: str) -> ChatMessage:
 
 def _llama_index() -> list[ContextItem]:
     messages = [_llama_index_message(kind, text) for kind, text in TURNS]
-    return [item for item, _ in from_llama_index(messages, COUNTER.count).values()]
+    return from_llama_index(messages, count=COUNTER.count).items
 
 
 def _digests(items: list[ContextItem], budget: int) -> list[str | None]:

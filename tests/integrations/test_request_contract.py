@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from llama_index.core.tools import FunctionTool
 from rich.console import Console
 from tests.integrations.dashboard import Browser
 from tests.integrations.runtimes.base import Runtime, Script, call
 from tests.integrations.runtimes.direct import Direct
 from tests.integrations.runtimes.langchain import LangChain, LangGraph
+from tests.integrations.runtimes.llama_index import LlamaIndex
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 
 from tallystick import Actor
@@ -32,6 +34,11 @@ from tallystick.testing.request_contract import (
 from tallystick_cli.views.runs import decision_table
 from tallystick_server import serve_in_background
 
+# LlamaIndex's agents look at every attribute of their pydantic selves, deprecated ones too.
+_SPEAKS_OF_OLD_FIELDS = pytest.mark.filterwarnings(
+    "ignore::pydantic.warnings.PydanticDeprecationWarning"
+)
+
 
 @pytest.fixture
 def open_tally(open_sqlite: Any) -> Any:
@@ -41,12 +48,13 @@ def open_tally(open_sqlite: Any) -> Any:
 
 class _Played(RequestContract):
     runtime: ClassVar[Runtime]
+    tool: ClassVar[Any] = staticmethod(depth)
 
     def play(self, bound: BoundTally) -> None:
         turns = [[call(TOOL_NAME, place=PLACE)] if words is None else words for words in ANSWERS]
         self.runtime.run(
             Script(*turns),
-            [depth],
+            [self.tool],
             system=SYSTEM,
             earlier=PROMPTS[:-1],
             prompt=PROMPTS[-1],
@@ -92,6 +100,17 @@ class TestPydanticAI(_Played):
 
 class TestPydanticAIStream(_Played):
     runtime = PydanticAI("run_stream")
+
+
+@_SPEAKS_OF_OLD_FIELDS
+class TestLlamaIndex(_Played):
+    runtime = LlamaIndex()
+    # LlamaIndex would put the signature of a function before what it is for.
+    tool = FunctionTool.from_defaults(depth, description=depth.__doc__)
+
+
+class TestLlamaIndexStream(TestLlamaIndex):
+    runtime = LlamaIndex("streamed run")
 
 
 class TestCallModel(_Played):

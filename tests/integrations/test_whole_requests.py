@@ -13,6 +13,7 @@ import pytest
 from tests.integrations.runtimes.base import Runtime, Script
 from tests.integrations.runtimes.direct import Direct
 from tests.integrations.runtimes.langchain import LangChain, LangGraph
+from tests.integrations.runtimes.llama_index import LlamaIndex, ReAct
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 
 from tallystick import Actor, Tally
@@ -23,7 +24,8 @@ from tallystick.tally import BoundTally
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna")
 BUDGET, TURNS = 8_000, 40
-RUNTIMES: list[Runtime] = [LangGraph(), PydanticAI(), Direct()]
+RUNTIMES: list[Runtime] = [LangGraph(), PydanticAI(), LlamaIndex(), ReAct(), Direct()]
+pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 in_every_runtime = pytest.mark.parametrize("runtime", [LangChain(), *RUNTIMES], ids=repr)
 
 

@@ -25,6 +25,7 @@ from tallystick.kit.call_tree import (
     StreamTimes,
     answer_summary,
     begin_call,
+    run_under_way,
 )
 from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.kit.confirmations import confirm_token, confirmed_version, refuse_unconfirmed
@@ -147,6 +148,7 @@ __all__ = [
     "TallyElsewhere",
     "binder_of",
     "run_memory_tool",
+    "run_under_way",
     "Speakers",
     "StreamTimes",
     "ToolCall",

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 
 from tallystick.kit.parameters import recordable_metadata
 from tallystick.kit.tool_calls import ToolCall
-from tallystick.recorder import Run, Step
+from tallystick.recorder import Run, Step, current_run, current_step
 from tallystick.records import LONGEST_NAME, EntryKind, StepKind, StepStatus
 from tallystick.tally import BoundTally
+from tallystick.tally.observed_calls import is_open
+from tallystick.tally.services import services_of
 from tallystick.tokens.prices import cost_of
 
 
@@ -139,6 +141,15 @@ class OpenCall:
         """End the step as failed, if the call opened it."""
         if self.is_own:
             self.step.fail(error)
+
+
+def run_under_way(bound: BoundTally) -> Run | None:
+    """Return the open run of this tally that this code is in, else that of the step; None outside
+    of a run.
+    """
+    step, run = current_step(), current_run()
+    run = step.run if run is None and step is not None and step.is_open else run
+    return run if run is not None and is_open(run, services_of(bound).recorder) else None
 
 
 def begin_call(

@@ -51,6 +51,8 @@ class RequestParts:
     """The latest request of the user, for which memories are recalled."""
     turn: str | None = None
     """The turn that the request belongs to, as `recall_for_turn` takes it."""
+    conversation: str | None = None
+    """The conversation whose own turns are among the items: memory leaves them out."""
     namespace: tuple[str, ...] | None = None
     query: str | None = None
     """The text that relevance is measured against; None is the latest request."""
@@ -130,6 +132,7 @@ class RequestCompiler:
             request.text,
             limit=self._memories,
             turn=request.turn,
+            outside_of=request.conversation,
             namespace=request.namespace,
         )
         facts: dict[str, Any] = {

@@ -341,7 +341,7 @@ class Run(_Recorded):
         self._ending: dict[str, Step] = {}
         """Steps that have ended and may not be stored yet."""
         self._sweep_at = _MAX_ENDING
-        self._compiled: CompiledContext | None = None
+        self._compiled: dict[str | None, CompiledContext] = {}
         self._error: BaseException | None = None
         self._latest: dict[StepKind, str] = {}
         self._pending = PendingRun(self._chain)
@@ -372,10 +372,11 @@ class Run(_Recorded):
 
     def prefix_reuse(self, compiled: CompiledContext) -> PrefixReuse:
         """Return how much of a prompt of this run begins like the one compiled before it, and
-        remember it for the next.
+        remember it for the next. What memory adds to requests is no part of whole ones.
         """
         with self._guard:
-            before, self._compiled = self._compiled, compiled
+            before = self._compiled.get(compiled.coverage)
+            self._compiled[compiled.coverage] = compiled
         return prefix_reuse(before, compiled)
 
     def step(

@@ -51,6 +51,34 @@ def test_a_whole_request_and_what_memory_adds_say_what_they_are(open_sqlite: Ope
         assert recalled.id != anna.compile(ITEMS, **at).id
 
 
+def test_the_turns_of_a_conversation_that_is_in_the_request_are_not_recalled(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        said = "The key of the boat is on the hook."
+        anna.remember(said, kind="turn", conversation="one")
+
+        def kinds(conversation: str) -> set[str]:
+            compiled = RequestCompiler().compile(anna, parts(conversation=conversation))
+            return {item.kind for item in compiled.selected_items}
+
+        assert "memory" in kinds("two")
+        assert "memory" not in kinds("one")
+
+
+def test_what_memory_adds_is_no_part_of_the_prompts_of_a_run(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The key of the boat is on the hook.")
+        with anna.run("pilot") as run:
+            for context in ("request", "memory", "request", "memory"):
+                mode: Any = context
+                RequestCompiler(context=mode).compile(anna, parts())
+        causes = [reuse.cause for _, reuse in anna.recordings.prefix_reuse(run.id)]
+        assert causes == ["first", "first", "appended", "appended"]
+
+
 def test_a_record_of_an_earlier_release_claims_no_coverage() -> None:
     request = CompilationRequest(request_id="r", token_budget=100, as_of=1)
     old = {**request.dump(), "schema_version": 1, "tool_specs": [{"name": "t", "tool_class": "x"}]}

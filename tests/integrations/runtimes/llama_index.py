@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any, ClassVar, cast
 
+from llama_index.core.agent.react.formatter import ReActChatFormatter
 from llama_index.core.agent.workflow import (
     AgentStream,
     FunctionAgent,
+    ReActAgent,
     ToolCallResult,
     base_agent,
 )
 from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from llama_index_instrumentation.dispatcher import instrument_tags
-from tests.integrations.llama_scripted import Scripted
+from tests.integrations.llama_scripted import Reasoning, Scripted
 
 from tallystick import Tally
 from tallystick.recorder import Player
@@ -56,6 +61,8 @@ class LlamaIndex(Runtime):
     model_error = ConnectionError("busy")
     inherits = True
     unasked = ()
+    agent_class: ClassVar[type[Any]] = FunctionAgent
+    model_class: ClassVar[type[Any]] = Scripted
 
     def play(self, script: Script, tools: list[Any], options: Options) -> Outcome:
         return asyncio.run(self._run(script, tools, options))
@@ -103,27 +110,36 @@ class LlamaIndex(Runtime):
         return str(answer["blocks"][0]["text"])
 
     async def _run(self, script: Script, tools: list[Any], options: Options) -> Outcome:
+        # LlamaIndex's own ReAct agent asks what its workflows no longer want to be asked.
+        warnings.filterwarnings("ignore", "is_running called from within a step")
         agent = self._agent(script, tools, options)
         more: dict[str, Any] = {}
         if options.remembering is not None:
             more["memory"] = TallyMemory.from_defaults(options.remembering, session_id="s1")
+        elif options.earlier:
+            more["memory"] = ChatMemoryBuffer.from_defaults(token_limit=1_000_000)
         with ExitStack() as stack:
             if options.actor is not None:
                 stack.enter_context(instrument_tags({"actor": options.actor}))
             if options.recorded is not None:
                 stack.enter_context(TallyInstrumentation(options.recorded, strict=True))
+            for prompt in options.earlier:
+                await _drive(agent.run(prompt, **more), options)
             return await _drive(agent.run(options.prompt, **more), options)
 
-    def _agent(self, script: Script, tools: list[Any], options: Options) -> FunctionAgent:
+    def _agent(self, script: Script, tools: list[Any], options: Options) -> Any:
         given = {} if options.temperature is None else {"temperature": options.temperature}
-        model: Any = Scripted(script, **given)
+        model: Any = self.model_class(script, **given)
         made = list(tools)
         if options.tools_of is not None:
             made += memory_tools(options.tools_of)
         if options.ruled is not None:
             route: Any = "event" if options.asks else "elsewhere"
             made = [*ruled_tools(options.ruled, made, approval=route)]
-            model = ruled_llm(options.ruled, model)
+        watched = options.ruled or options.remembering
+        if watched is not None:
+            memories = 0 if options.remembering is None else 8
+            model = ruled_llm(watched, model, budget=options.budget, memories=memories)
         if options.player is not None:
             model = TapeLLM(options.player, like=model if given else None)
             made = [*tape_tools(options.player, made, safe=options.safe)]
@@ -135,7 +151,21 @@ class LlamaIndex(Runtime):
             "streaming": self.way == "streamed run",
             "timeout": options.seconds,
         }
-        return FunctionAgent(**{**fields, **options.more})
+        return self.agent_class(**{**fields, **options.more})
+
+
+class ReAct(LlamaIndex):
+    """Agents that write as text what they do."""
+
+    name = "llama_index react"
+    agent_class = ReActAgent
+    model_class = Reasoning
+
+    def _agent(self, script: Script, tools: list[Any], options: Options) -> Any:
+        # Early releases have no other place for the instructions.
+        formatter = ReActChatFormatter.from_defaults(context=options.system)
+        more = {"formatter": formatter, **options.more}
+        return super()._agent(script, tools, replace(options, more=more))
 
 
 async def _drive(running: Any, options: Options) -> Outcome:
