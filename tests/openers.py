@@ -50,7 +50,8 @@ def _by_chroma(folder: Path, monkeypatch: pytest.MonkeyPatch) -> OpenTally:
     def opened(**options: Any) -> Tally:
         settings = options.pop("settings", None) or Settings.read()
         settings = settings.model_copy(update={"vector_search": "chroma"})
-        return Tally.open(folder, **{"background": False, "settings": settings, **options})
+        chosen: dict[str, Any] = {"background": False, "settings": settings, **options}
+        return Tally.open(folder, **chosen)
 
     monkeypatch.setattr(BoundTally, "recall", recall)
     return opened

@@ -252,7 +252,7 @@ def test_the_working_memory_of_the_run_is_compiled_too(open_sqlite: OpenTally) -
         anna = tally.bind(ANNA)
         llm = Heard("Next the mast.")
         with anna.run("pilot"):
-            anna.working().set("plan", "First the hull, then the mast.")
+            anna.working.set("plan", "First the hull, then the mast.")
             ruled_llm(anna, llm).chat([_user("Which part of the plan is next?")])
         context, _ = llm.heard[0][0]
         assert "First the hull, then the mast." in (context.content or "")

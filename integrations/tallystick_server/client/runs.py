@@ -154,8 +154,8 @@ class RemoteStep:
         with self._guard:
             if self.receipt is None and self._id is None:
                 values = {**self._fields, "entries": self._entries, **end}
-                self.receipt = self._send_step(values, Receipt)
-                self._id = self.receipt.step_id
+                receipt: Receipt = self._send_step(values, Receipt)
+                self.receipt, self._id = receipt, receipt.step_id
             elif self.receipt is None:
                 path = f"/steps/{safe(str(self._id))}/end"
                 self.receipt = self._run._send(path, EndStep, end, Receipt)
