@@ -103,6 +103,8 @@ LINKS: Mapping[tuple[str, str], str] = {
     ("SHARES", "from"): "shared as",
     ("DEPENDS_ON", "to"): "depends on",
     ("DEPENDS_ON", "from"): "needed by",
+    ("CONTRADICTS", "to"): "contradicts",
+    ("CONTRADICTS", "from"): "contradicted by",
     ("REFERENCES", "to"): "points to",
     ("REFERENCES", "from"): "pointed to by",
     ("MENTIONS", "to"): "mentions",

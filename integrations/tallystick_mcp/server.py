@@ -71,14 +71,14 @@ TOOLS: Mapping[str, _Tool] = {
     ),
     "explore": _Tool(
         Explore,
-        "scopes: scopes, projects. list: what is stored, by page. related: links; concluded from "
-        "it. dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
+        "scopes: projects. list: what is stored, by page. related: links; concluded from it. "
+        "dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
-        "context: a pack answering a question. wake: as a session starts. runs: recorded runs of "
-        "agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. "
-        "trace: where a sentence is from. verify: prove a run unaltered. uses: steps with a "
-        "memory. reviews: proposals. approvals: pending. access: an actor's reach. policy: would "
-        "rules allow a tool call.",
+        "context: a pack answering a question. wake: a session starts. runs: recorded runs. "
+        "steps: of a run. receipt: of a step. why: what it saw or missed. trace: where a "
+        "sentence is from. verify: prove it unaltered. uses: steps with a memory. reviews: "
+        "proposals. approvals: pending. access: an actor's reach. policy: would rules allow a "
+        "call.",
         _READS,
     ),
     "add": _Tool(
@@ -90,9 +90,9 @@ TOOLS: Mapping[str, _Tool] = {
     "manage": _Tool(
         Manage,
         "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
-        "forget_matching: forget all by query. recover: undo forgetting. correct: mark "
+        "forget_matching: all by query. recover: undo forgetting. correct: mark "
         "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy into a "
-        "project for a team. share: same, following it. pin: always shown. unpin: no longer. "
+        "team's project. share: same, following it. pin: always shown. unpin: no longer. "
         "accept: a proposal, with changes. defer: later. reject: no. replay: run a recorded step "
         "again. health: problems. stats: disk space. rebuild_index: repair. Preview, then apply: "
         "a person is asked.",

@@ -304,6 +304,7 @@ def _text_row(tx: Connection, memory: Memory) -> search.TextRow:
         tags=memory.tags,
         names=_names(memory),
         labels=labels_of_memory(memory),
+        subject=memory.subject,
     )
 
 

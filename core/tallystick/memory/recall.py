@@ -18,6 +18,7 @@ from tallystick.memory.candidates import (
     pool_of,
 )
 from tallystick.memory.context import MemoryContext, SignalRequest, searchable
+from tallystick.memory.contradictions import contradictions
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.rerank import rerank
@@ -169,9 +170,19 @@ def _recall(
             if request.sources
             else {}
         )
+        rivals = contradictions(
+            connection, context, actor, [candidate.stored for candidate in chosen], now
+        )
     best = max((candidate.ranked.score for candidate in candidates), default=0.0)
     hits = [
-        _hit(candidate, best, refs.get(candidate.stored.doc, []), decisions, ranking)
+        _hit(
+            candidate,
+            best,
+            refs.get(candidate.stored.doc, []),
+            decisions,
+            ranking,
+            rivals.get(candidate.stored.memory.id, ()),
+        )
         for candidate in chosen
     ]
     if request.min_score > 0:
@@ -600,6 +611,7 @@ def _hit(
     refs: Sequence[tuple[str, SourceRef]],
     decisions: Mapping[Scope, AccessDecision],
     ranking: _Ranking,
+    contradicted_by: tuple[str, ...],
 ) -> Hit:
     memory, ranked = candidate.stored.memory, candidate.ranked
     piece = ranking.best_slices.get(candidate.stored.doc)
@@ -616,6 +628,7 @@ def _hit(
         history=candidate.history,
         replaced_by=candidate.replaced_by,
         duplicates=candidate.duplicates,
+        contradicted_by=contradicted_by,
         passage=None if piece is None else _passage(memory, piece),
     )
 

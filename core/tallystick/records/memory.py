@@ -294,6 +294,8 @@ class NewMemory(Record):
     """Memories of readable scopes that this one points to."""
     depends_on: Texts = ()
     """Memories of readable scopes that must be done, or hold, before this one."""
+    contradicts: Texts = ()
+    """Memories of readable scopes that this one contradicts; both stay as they are."""
     entities: Texts = ()
     """Names of people, places and things in it, for the graph; kept as an attribute."""
     source_run_id: str | None = None
@@ -436,6 +438,8 @@ class Hit(Record):
     """The memory that replaces it."""
     duplicates: tuple[str, ...] = ()
     """Memories that say the same and are collapsed into this one."""
+    contradicted_by: tuple[str, ...] = ()
+    """Memories that contradict it and that the actor may read, the one to believe first."""
     passage: tuple[int, int] | None = None
     """The slice of a long text that answers, as the characters from and up to which it goes; None
     for a text that is searched whole.

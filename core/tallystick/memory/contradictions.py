@@ -1,0 +1,158 @@
+"""Contradictions: which memories contradict one another, and how a reader is told.
+
+Two memories do where an open edge joins them, and where they are two values of one subject: of one
+scope and kind, with different texts of different sources. Only what holds now counts, so that what
+was replaced, forgotten, hidden or erased contradicts nothing, and what is restored does again. A
+closed edge says that a person settled it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+
+from tallystick.access import is_expired
+from tallystick.memory.context import MemoryContext
+from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.supersession import is_current
+from tallystick.records import Actor, Memory
+from tallystick.storage import Connection
+from tallystick.storage.index import search
+from tallystick.storage.rows import edges, memories
+
+_RIVALS = 20
+"""Values of one subject that are read, for each memory that has one."""
+
+ContradictedBy = Mapping[str, tuple[str, ...]]
+"""Id of a memory to the ids of those that contradict it, the one that is believed first."""
+
+
+def contradictions(
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    among: Iterable[memories.Stored],
+    now: int,
+) -> ContradictedBy:
+    """Return for each of these memories, which the actor may read, those that contradict it and
+    that the actor may read too; memories without any are left out.
+    """
+    asked = {each.doc: each for each in among if _holds(each.memory, now)}
+    if not asked:
+        return {}
+    links = edges.contradictions(connection, sorted(asked))
+    valued = [each for each in asked.values() if each.memory.subject is not None]
+    docs = {doc for link in links if link.is_open for doc in (link.from_doc, link.to_doc)}
+    if valued:
+        docs |= set(
+            search.about_subjects(
+                connection,
+                sorted({each.scope_id for each in valued}),
+                {str(each.memory.subject) for each in valued},
+                most=_RIVALS * len(valued),
+            )
+        )
+    others = memories.get_docs(connection, docs - asked.keys()) if docs - asked.keys() else {}
+    known = asked | {
+        doc: other
+        for doc, other in others.items()
+        if _holds(other.memory, now)
+        and other.memory.kind != STORE_ITEM
+        and context.gate.decide(connection, actor, "read", other.memory.scope).allowed
+    }
+    pairs = {_pair(link.from_doc, link.to_doc) for link in links if link.is_open}
+    settled = {_pair(link.from_doc, link.to_doc) for link in links} - pairs
+    pairs |= _pairs_of_subjects(known.values()) - settled
+    rivals: dict[str, list[Memory]] = {}
+    for one, other in pairs:
+        for doc, rival in ((one, other), (other, one)):
+            if doc in asked and rival in known:
+                rivals.setdefault(known[doc].memory.id, []).append(known[rival].memory)
+    return {
+        memory_id: tuple(each.id for each in sorted(found, key=_rank))
+        for memory_id, found in rivals.items()
+    }
+
+
+def _pairs_of_subjects(among: Iterable[memories.Stored]) -> set[tuple[int, int]]:
+    """Return the pairs of different values of one subject."""
+    values: dict[tuple[int, str, str], list[memories.Stored]] = {}
+    for each in among:
+        if each.memory.subject is not None:
+            key = (each.scope_id, each.memory.kind, each.memory.subject)
+            values.setdefault(key, []).append(each)
+    return {
+        _pair(one.doc, other.doc)
+        for group in values.values()
+        for one, other in combinations(group, 2)
+        if one.memory.content != other.memory.content
+        # One text says several things about its subject.
+        and _source_ids(one.memory).isdisjoint(_source_ids(other.memory))
+    }
+
+
+def _pair(one: int, other: int) -> tuple[int, int]:
+    return min(one, other), max(one, other)
+
+
+def _source_ids(memory: Memory) -> set[str]:
+    return {source.source_id for source in memory.sources}
+
+
+def _holds(memory: Memory, now: int) -> bool:
+    return (
+        memory.state == "active"
+        and is_current(memory, now)
+        and not is_expired(memory.expires_at, now)
+    )
+
+
+def _trust(memory: Memory) -> int:
+    """Return the trust in a memory in quarters, so that fresh hearsay does not displace what is
+    well known. A compile ranks in the same way.
+    """
+    return memory.confidence // 25
+
+
+def _known_at(memory: Memory) -> int:
+    return memory.freshness_ts or memory.occurred_at or memory.updated_at
+
+
+def _rank(memory: Memory) -> tuple[int, int, int, int, str]:
+    return (
+        -_trust(memory),
+        -_known_at(memory),
+        -memory.confidence,
+        -memory.importance,
+        memory.id,
+    )
+
+
+def disagreements(
+    shown: Sequence[tuple[int, Memory]], contradicted_by: Mapping[str, Iterable[str]]
+) -> list[str]:
+    """Return a line for each pair that a reader is shown by number, such as `1 and 3 disagree; 3 is
+    newer`: numbers alone, no word of a memory.
+
+    Of several that all contradict one another each is told beside the best of them only.
+    """
+    number_of = {memory.id: number for number, memory in shown}
+    ranked = sorted((memory for _, memory in shown), key=_rank)
+    told: list[tuple[int, int, str]] = []
+    better: dict[str, set[str]] = {}
+    for memory in ranked:
+        rivals = set(contradicted_by.get(memory.id, ()))
+        winners = [each for each in ranked[: ranked.index(memory)] if each.id in rivals]
+        better[memory.id] = {each.id for each in winners}
+        for winner in winners:
+            if better[winner.id] & better[memory.id]:
+                continue
+            low, high = sorted((number_of[memory.id], number_of[winner.id]))
+            told.append((low, high, _why(number_of[winner.id], winner, memory)))
+    return [f"{low} and {high} disagree{why}" for low, high, why in sorted(told)]
+
+
+def _why(number: int, winner: Memory, loser: Memory) -> str:
+    if _trust(winner) != _trust(loser):
+        return f"; {number} is trusted more"
+    return f"; {number} is newer" if _known_at(winner) > _known_at(loser) else ""
