@@ -76,7 +76,7 @@ TOOLS: Mapping[str, _Tool] = {
         "text. inspect: who may see it, why. history: what changed. source: original text. "
         "context: a pack answering a question. wake: a session starts. runs: recorded runs. "
         "steps: of a run. receipt: of a step. why: what it saw or missed. trace: where a "
-        "sentence is from. verify: prove it unaltered. uses: steps with a memory. reviews: "
+        "text is from. verify: it is unaltered. uses: steps with a memory. reviews: "
         "proposals. approvals: pending. access: an actor's reach. policy: would rules allow a "
         "call.",
         _READS,

@@ -248,7 +248,14 @@ def _request_row(state: State) -> list[object]:
         [_item_row(state, item_id) for item_id in state.items],
         # A request without approvals has no row for them.
         *([sorted(request.approved.items())] if request.approved else []),
+        *([sorted(pairs)] if (pairs := _contradictions(state)) else []),
     ]
+
+
+def _contradictions(state: State) -> list[tuple[str, str]]:
+    """Return the pairs of which both may be seen: what is denied has no influence."""
+    pairs = state.request.contradictions or ()
+    return [pair for pair in pairs if state.tokens.keys() >= {*pair}]
 
 
 def _config_row(config: CompileConfig) -> JsonObject:

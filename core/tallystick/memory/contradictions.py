@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import TypeVar
 
 from tallystick.access import is_expired
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.supersession import is_current
-from tallystick.records import Actor, Memory
+from tallystick.records import Actor, Memory, Scope
 from tallystick.storage import Connection
 from tallystick.storage.index import search
 from tallystick.storage.rows import edges, memories
 
+_Key = TypeVar("_Key", int, str)
+_AT_ONCE = 500
 _RIVALS = 20
 """Values of one subject that are read, for each memory that has one."""
 
@@ -62,7 +65,7 @@ def contradictions(
     }
     pairs = {_pair(link.from_doc, link.to_doc) for link in links if link.is_open}
     settled = {_pair(link.from_doc, link.to_doc) for link in links} - pairs
-    pairs |= _pairs_of_subjects(known.values()) - settled
+    pairs |= _pairs_of_subjects({doc: each.memory for doc, each in known.items()}) - settled
     rivals: dict[str, list[Memory]] = {}
     for one, other in pairs:
         for doc, rival in ((one, other), (other, one)):
@@ -74,25 +77,55 @@ def contradictions(
     }
 
 
-def _pairs_of_subjects(among: Iterable[memories.Stored]) -> set[tuple[int, int]]:
+def _pairs_of_subjects(among: Mapping[_Key, Memory]) -> set[tuple[_Key, _Key]]:
     """Return the pairs of different values of one subject."""
-    values: dict[tuple[int, str, str], list[memories.Stored]] = {}
-    for each in among:
-        if each.memory.subject is not None:
-            key = (each.scope_id, each.memory.kind, each.memory.subject)
-            values.setdefault(key, []).append(each)
+    values: dict[tuple[Scope, str, str], list[tuple[_Key, Memory]]] = {}
+    for key, memory in among.items():
+        if memory.subject is not None:
+            subject = (memory.scope, memory.kind, memory.subject)
+            values.setdefault(subject, []).append((key, memory))
     return {
-        _pair(one.doc, other.doc)
+        _pair(one_key, other_key)
         for group in values.values()
-        for one, other in combinations(group, 2)
-        if one.memory.content != other.memory.content
+        for (one_key, one), (other_key, other) in combinations(group, 2)
+        if one.content != other.content
         # One text says several things about its subject.
-        and _source_ids(one.memory).isdisjoint(_source_ids(other.memory))
+        and _source_ids(one).isdisjoint(_source_ids(other))
     }
 
 
-def _pair(one: int, other: int) -> tuple[int, int]:
+def _pair(one: _Key, other: _Key) -> tuple[_Key, _Key]:
     return min(one, other), max(one, other)
+
+
+def pairs_among(
+    context: MemoryContext,
+    actor: Actor,
+    candidates: Sequence[Memory],
+    contradicted_by: ContradictedBy,
+) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of candidates that contradict one another, in order: of recalled ones as
+    the recall says in `contradicted_by`, of others that the actor may read as they are stored, and
+    of those that this tally does not have by their subject.
+    """
+    others = {each.id: each for each in candidates if each.id not in contradicted_by}
+    known = dict(contradicted_by)
+    if others:
+        ids = list(others)
+        with context.store.database.read() as connection:
+            stored = [
+                each
+                for start in range(0, len(ids), _AT_ONCE)
+                for each in memories.get_many(connection, ids[start : start + _AT_ONCE])
+                if context.gate.decide(connection, actor, "read", each.memory.scope).allowed
+            ]
+            now = context.store.clock.now()
+            known |= contradictions(connection, context, actor, stored, now)
+        for each in stored:
+            del others[each.memory.id]
+    here = {each.id for each in candidates}
+    pairs = {_pair(one, other) for one, rivals in known.items() for other in rivals}
+    return tuple(sorted({pair for pair in pairs if here >= {*pair}} | _pairs_of_subjects(others)))
 
 
 def _source_ids(memory: Memory) -> set[str]:

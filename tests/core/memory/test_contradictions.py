@@ -155,3 +155,40 @@ def test_an_erased_memory_leaves_no_contradiction_and_no_trace_of_its_subject(
         operator.erase(berlin, reason="asked to", mode="apply", confirm_token=preview.confirm_token)
         assert rivals(ada) == {kiel: (bonn,), bonn: (kiel,)}
         assert len(ada.inspect(bonn).affected.links) == 1
+
+
+def test_a_compile_leaves_out_what_is_contradicted_by_something_better(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ADA, scope="project:apollo")
+        never = apollo.remember(NEVER)
+        always = apollo.remember(ALWAYS, contradicts=[never.id], confidence=40)
+        recalled = apollo.recall("when do deploys happen on Fridays?")
+        assert len(recalled) == 2
+        ask = {"id": "ask", "kind": "user_msg", "content": "When do deploys happen on Fridays?"}
+        stored = [apollo.get(never.id), apollo.get(always.id)]
+        for candidates in (list(recalled), stored):
+            with apollo.run("deploy") as run, run.step("model_call", name="plan") as step:
+                compiled = apollo.compile([*candidates, ask], budget=1_000)
+            loser = compiled.decision(always.id)
+            assert (loser.reason_code, loser.related_id) == ("conflict_loser", never.id)
+            diff = apollo.recordings.preview_replay(step.id, token_budget=1_001).diff
+            assert diff is not None
+            assert not diff.added + diff.removed + diff.changed, "the request has what was known"
+
+        apollo.forget(never.id, reason="we do")
+        compiled = apollo.compile([apollo.get(always.id), ask], budget=1_000)
+        assert compiled.decision(always.id).decision == "include"
+
+
+def test_a_made_up_memory_is_told_by_its_subject_in_a_compile(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        ada = tally.bind(ADA)
+        kiel = ada.get(ada.remember("Ada lives in Kiel.", kind="fact", subject="home").id)
+        made_up = [
+            kiel.replace(id=f"other-{place}", content=f"Ada lives in {place}.", sources=())
+            for place in ("Bonn", "Bern")
+        ]
+        compiled = ada.compile([*made_up], budget=1_000)
+        assert {each.reason_code for each in compiled.decisions} >= {"conflict_loser"}
