@@ -16,7 +16,7 @@ from tallystick.access import is_expired
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.supersession import is_current
-from tallystick.records import Actor, Memory, Scope
+from tallystick.records import Actor, Hit, Memory, Scope
 from tallystick.storage import Connection
 from tallystick.storage.index import search
 from tallystick.storage.rows import edges, memories
@@ -183,6 +183,15 @@ def disagreements(
             low, high = sorted((number_of[memory.id], number_of[winner.id]))
             told.append((low, high, _why(number_of[winner.id], winner, memory)))
     return [f"{low} and {high} disagree{why}" for low, high, why in sorted(told)]
+
+
+def disagreements_of(shown: Iterable[Hit]) -> list[str]:
+    """Same as `disagreements`, of hits that are shown by their place, counted from 1."""
+    hits = list(shown)
+    return disagreements(
+        [(number, hit.memory) for number, hit in enumerate(hits, start=1)],
+        {hit.memory.id: hit.contradicted_by for hit in hits},
+    )
 
 
 def _why(number: int, winner: Memory, loser: Memory) -> str:

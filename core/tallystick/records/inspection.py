@@ -169,6 +169,8 @@ class PackItem(Record):
     """
     folded: tuple[str, ...] = ()
     """Memories that say nearly the same, for which this one is shown."""
+    contradicted_by: tuple[str, ...] = ()
+    """Memories that contradict it, in the pack or not."""
 
 
 class ContextPack(Record):

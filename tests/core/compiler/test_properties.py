@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from itertools import pairwise
 from typing import get_args
 
 import pytest
@@ -164,9 +165,7 @@ _TALK = ("user_msg", "assistant_msg", "tool_result")
 
 def pairs_of(chance: random.Random, items: list[ContextItem]) -> list[tuple[str, str]]:
     names = sorted({*(item.id for item in items), "memory0", "nobody"})
-    return [
-        (one, other) for one, other in zip(names, names[1:], strict=False) if chance.random() < 0.2
-    ]
+    return [(one, other) for one, other in pairwise(names) if chance.random() < 0.2]
 
 
 requests = st.builds(request_from, st.integers(0, 2**32), st.integers(0, 14), st.integers(0, 12))
