@@ -115,6 +115,7 @@ ACTIONS: Mapping[str, str] = {
     "ADD": "add",
     "UPDATE": "replace",
     "DELETE": "withdraw",
+    "CONTRADICTS": "contradict",
     "NONE": "change nothing",
     "RELATE": "relate",
     "PROMOTE": "promote",

@@ -34,9 +34,9 @@ from tallystick.records.times import (
 )
 from tallystick.records.wire import Wire
 
-DecisionAction = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+DecisionAction = Literal["ADD", "UPDATE", "DELETE", "CONTRADICTS", "NONE"]
 """What a decider wants done with a fact: add it, let it replace a memory, withdraw a memory that it
-denies, or nothing, because a memory says it already.
+denies, add it beside a memory that it contradicts, or nothing, because a memory says it already.
 """
 MemoryState = Literal["active", "hidden", "redacted", "superseded", "duplicate", "deleted"]
 ExtractionStatus = Literal["none", "pending", "done", "empty", "failed"]
