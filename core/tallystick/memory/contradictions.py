@@ -3,7 +3,7 @@
 Two memories do where an open edge joins them, and where they are two values of one subject: of one
 scope and kind, with different texts of different sources. Only what holds now counts, so that what
 was replaced, forgotten, hidden or erased contradicts nothing, and what is restored does again. A
-closed edge says that a person settled it.
+closed edge says that a person settled it, by other words for one of the two.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -282,3 +283,40 @@ def test_a_pack_with_its_lines_stays_within_its_budget(open_tally: OpenTally, va
                         assert named <= numbers
                         assert PiecesCounter().count(line) <= 20
         assert lines
+
+
+def test_a_person_who_changes_the_words_of_one_settles_it_and_an_agent_does_not(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        person = tally.bind(ADA, scope="project:apollo")
+        agent = tally.bind(CODER, scope="project:apollo")
+        never = person.remember(NEVER, kind="fact", subject="deploys").id
+        always = person.remember(ALWAYS, kind="fact", subject="deploys", contradicts=[never]).id
+        both = {never: (always,), always: (never,)}
+
+        agent.modify(always, content="Deploys are on Fridays at one.", reason="it is one o'clock")
+        person.modify(always, tags=["team"], reason="a tag says nothing else")
+        assert rivals(person) == both
+        person.modify(never, content="Only hotfixes deploy on a Friday.", reason="both hold")
+        assert rivals(person) == {}, "nor does their subject say it"
+        agent.remember(ALWAYS, kind="fact", contradicts=[never])
+        assert len(rivals(person)) == 2
+
+
+def test_contradictions_move_to_another_tally_with_their_scope(
+    open_tally: OpenTally, tmp_path: Path
+) -> None:
+    root = Actor(user="root", role="operator")
+    with open_tally() as tally:
+        ada = tally.bind(ADA)
+        for place in ("Bonn", "Bern"):
+            ada.remember(f"Ada lives in {place}.", kind="fact", subject="home")
+        never = ada.remember(NEVER).id
+        ada.remember(ALWAYS, contradicts=[never])
+        before = rivals(ada)
+        assert len(before) == 4
+        tally.bind(ADA).operator.export(tmp_path / "away", scopes=["private:ada"])
+    with Tally.open(tmp_path / "other") as other:
+        other.bind(root).operator.import_from(tmp_path / "away")
+        assert rivals(other.bind(ADA)) == before
