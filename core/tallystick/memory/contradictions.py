@@ -8,7 +8,7 @@ closed edge says that a person settled it, by other words for one of the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import TypeVar
 
@@ -44,25 +44,9 @@ def contradictions(
     if not asked:
         return {}
     links = edges.contradictions(connection, sorted(asked))
-    valued = [each for each in asked.values() if each.memory.subject is not None]
     docs = {doc for link in links if link.is_open for doc in (link.from_doc, link.to_doc)}
-    if valued:
-        docs |= set(
-            search.about_subjects(
-                connection,
-                sorted({each.scope_id for each in valued}),
-                {str(each.memory.subject) for each in valued},
-                most=_RIVALS * len(valued),
-            )
-        )
-    others = memories.get_docs(connection, docs - asked.keys()) if docs - asked.keys() else {}
-    known = asked | {
-        doc: other
-        for doc, other in others.items()
-        if _holds(other.memory, now)
-        and other.memory.kind != STORE_ITEM
-        and context.gate.decide(connection, actor, "read", other.memory.scope).allowed
-    }
+    docs |= set(_docs_of_subjects(connection, asked.values()))
+    known = asked | _readable(connection, context, actor, docs - asked.keys(), now)
     pairs = {_pair(link.from_doc, link.to_doc) for link in links if link.is_open}
     settled = {_pair(link.from_doc, link.to_doc) for link in links} - pairs
     pairs |= _pairs_of_subjects({doc: each.memory for doc, each in known.items()}) - settled
@@ -74,6 +58,30 @@ def contradictions(
     return {
         memory_id: tuple(each.id for each in sorted(found, key=_rank))
         for memory_id, found in rivals.items()
+    }
+
+
+def _docs_of_subjects(connection: Connection, asked: Iterable[memories.Stored]) -> list[int]:
+    """Return the memories with the subject of one of these, newest first."""
+    valued = [each for each in asked if each.memory.subject is not None]
+    if not valued:
+        return []
+    scope_ids = sorted({each.scope_id for each in valued})
+    subjects = {str(each.memory.subject) for each in valued}
+    return search.about_subjects(connection, scope_ids, subjects, most=_RIVALS * len(valued))
+
+
+def _readable(
+    connection: Connection, context: MemoryContext, actor: Actor, docs: Collection[int], now: int
+) -> dict[int, memories.Stored]:
+    """Return those of these memories that hold and that the actor may read."""
+    others = memories.get_docs(connection, docs) if docs else {}
+    return {
+        doc: other
+        for doc, other in others.items()
+        if _holds(other.memory, now)
+        and other.memory.kind != STORE_ITEM
+        and context.gate.decide(connection, actor, "read", other.memory.scope).allowed
     }
 
 

@@ -18,7 +18,7 @@ from tallystick.memory.candidates import (
     pool_of,
 )
 from tallystick.memory.context import MemoryContext, SignalRequest, searchable
-from tallystick.memory.contradictions import contradictions
+from tallystick.memory.contradictions import ContradictedBy, contradictions
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.rerank import rerank
@@ -156,7 +156,7 @@ def _recall(
     vector = context.query_vector(analysed.meaning) if analysed.corpora else None
     with context.store.database.read() as connection, reading(connection):
         ranking = _search(connection, context, analysed, vector, request, now)
-        decisions, candidates = _readable(
+        decisions, candidates, rivals = _readable(
             connection, context, actor, scope_list, analysed.scopes, ranking, request, now
         )
         # A reranker and a budget choose among more than the limit.
@@ -169,9 +169,6 @@ def _recall(
             memories.source_refs(connection, [candidate.stored.doc for candidate in chosen])
             if request.sources
             else {}
-        )
-        rivals = contradictions(
-            connection, context, actor, [candidate.stored for candidate in chosen], now
         )
     best = max((candidate.ranked.score for candidate in candidates), default=0.0)
     hits = [
@@ -245,6 +242,7 @@ def require_answerable(request: RecallRequest) -> None:
 class _Readable(NamedTuple):
     decisions: dict[Scope, AccessDecision]
     candidates: list[RankedMemory]
+    contradicted_by: ContradictedBy
 
 
 def _readable(
@@ -286,7 +284,9 @@ def _readable(
         collapse=not request.states,
         bring=not request.filters,
     )
-    return _Readable(decisions, candidates)
+    stored_candidates = [candidate.stored for candidate in candidates]
+    rivals = contradictions(connection, context, actor, stored_candidates, now)
+    return _Readable(decisions, candidates, rivals)
 
 
 @dataclass(frozen=True)
