@@ -57,6 +57,7 @@ _ON_BOTH = (
     "tests/core/upkeep/test_erase.py::test_erasing_leaves_no_byte_in_any_table_or_file",
     "tests/core/testing",
     "tests/core/tally/test_tally_contract.py",
+    "tests/core/memory/test_contradictions.py",
     "tests/core/memory/test_isolation.py",
     "tests/core/memory/test_large_scopes.py",
     "tests/core/memory/test_memory_machine.py",

@@ -33,6 +33,8 @@ from tallystick_learning.providers import LearnedBy, LearningContext, ask_first
 
 CHANGING: tuple[DecisionAction, ...] = ("UPDATE", "DELETE")
 """Decisions that replace or withdraw a memory."""
+_TARGETED: tuple[DecisionAction, ...] = (*CHANGING, "CONTRADICTS")
+"""Decisions that are about a memory."""
 _CANDIDATES = 8
 """Memories that a decider may choose its target from, for one fact."""
 _TARGETS = ("note", *EXTRACTED_KINDS)
@@ -265,7 +267,7 @@ def _check_target(
     target = next((each for each in candidates if each.id == decision.target), None)
     # Invented, of another scope, or one that nobody was shown: all the same here.
     is_unknown = decision.target is not None and target is None
-    if is_unknown or (decision.action in CHANGING and target is None):
+    if is_unknown or (decision.action in _TARGETED and target is None):
         return _mark_checked(decision, None, "invalid_target")
     return _mark_checked(decision, None if decision.action == "ADD" else target)
 

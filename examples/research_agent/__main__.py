@@ -70,7 +70,8 @@ def write_report(bound: BoundTally) -> str:
     claims = bound.memories(kinds=("claim",))[::-1]
     lines = [f"{claim.content} [{number}]" for number, claim in enumerate(claims, 1)]
     for number, claim in enumerate(claims, 1):
-        if "contradiction" in claim.tags:
+        earlier = {each.id for each in claims[: number - 1]}
+        if earlier.intersection(bound.inspect(claim.id).contradicted_by):
             lines.append(f"Sources disagree: [{number}] contradicts an earlier one. Both stay.")
     for number, claim in enumerate(claims, 1):
         addresses = [bound.source(source.source_id).uri for source in claim.sources]

@@ -90,10 +90,9 @@ def research_tools(bound: BoundTally) -> list[Callable[..., Any]]:
         stored = bound.remember(
             claim,
             kind="claim",
-            tags=["contradiction"] if contradicts else [],
             source=SourceRef(source_type="retrieval", uri=address),
             derived_from=[document],
-            related_to=[contradicts] if contradicts else [],
+            contradicts=[contradicts] if contradicts else [],
         )
         return stored.id
 

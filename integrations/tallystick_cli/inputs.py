@@ -22,8 +22,9 @@ _SPELLINGS = {
     "confirm_token": "--token",
     "budget_tokens": "--budget",
     "pinned": "--pin",
+    "contradict": "--contradicts",
 }
-"""Options that a person types under a shorter name than the argument's."""
+"""Options that a person types under another name than the argument's."""
 _LETTERS = {"--reason": "-r", "--limit": "-n", "--scope": "-s", "--out": "-o"}
 _MODES = {"preview": "Only preview it.", "apply": "Do it, instead of a preview."}
 _EVERY = "all"

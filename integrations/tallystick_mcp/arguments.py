@@ -92,6 +92,7 @@ class Add(Arguments):
     derived_from: tuple[Id, ...] = ()
     related_to: tuple[Id, ...] = ()
     depends_on: tuple[Id, ...] = ()
+    contradicts: tuple[Id, ...] = ()
     importance: Annotated[int, Field(ge=0, le=100)] = 50
     pinned: bool = False
     idempotency_key: Key = None

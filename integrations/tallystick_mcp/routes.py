@@ -91,6 +91,7 @@ ADD: Route = _route(
     "derived_from",
     "related_to",
     "depends_on",
+    "contradicts",
     "importance",
     "pinned",
     "idempotency_key",

@@ -71,14 +71,13 @@ TOOLS: Mapping[str, _Tool] = {
     ),
     "explore": _Tool(
         Explore,
-        "scopes: scopes, projects. list: what is stored. related: links; concluded from it. "
+        "scopes: projects. list: what is stored. related: links; concluded from it. "
         "dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
-        "context: a pack answering a question. wake: session start. working: a thread's plan. "
-        "runs: of agents. steps: of a run. receipt: of a step. why: what its context held. "
-        "trace: where a sentence is from. verify: prove a run unaltered. uses: steps with a "
-        "memory. reviews: proposals. approvals: pending. access: an actor's reach. policy: may a "
-        "tool be called.",
+        "context: a pack answering a question. wake: a session starts. working: a thread's plan. "
+        "runs: of agents. steps: of a run. receipt: of a step. why: what its context held. trace: "
+        "where a text is from. verify: it is unaltered. uses: steps with a memory. reviews: "
+        "proposals. approvals: pending. access: an actor's reach. policy: may a tool be called.",
         _READS,
     ),
     "add": _Tool(

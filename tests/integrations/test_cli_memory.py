@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -46,6 +47,23 @@ def run(place: Path) -> Command:
 def _id(run: Command, words: str, scope: str = "project:apollo") -> str:
     listed = json.loads(run("memories", "--json", "--scope", scope)[1])
     return str(next(memory["id"] for memory in listed if words in memory["content"]))
+
+
+def test_what_contradicts_a_memory_is_said_where_it_is_found_and_inspected(run: Command) -> None:
+    old = _id(run, "by hand")
+    assert "contradicted by" not in run("inspect", old)[1]
+    code, _ = run(
+        *("remember", "Nobody deploys by hand.", "--scope", "project:apollo", "--contradicts", old)
+    )
+    assert code == 0
+    new = _id(run, "Nobody")
+    assert f"contradicted by  {new[-8:]}" in re.sub(r" {2,}", "  ", run("inspect", old)[1])
+    recalled = run("recall", "do we deploy by hand?")[1]
+    assert f"contradicted by {new[-8:]}" in recalled
+    assert f"contradicted by {old[-8:]}" in recalled
+    told = json.loads(run("recall", "do we deploy by hand?", "--json")[1])
+    hits = told["hits"] if isinstance(told, dict) else told
+    assert {hit["memory"]["id"]: hit["contradicted_by"] for hit in hits}[old] == [new]
 
 
 def test_a_correction_is_previewed_then_applied_with_its_token(run: Command) -> None:

@@ -274,6 +274,17 @@ def test_what_is_hidden_or_redacted_is_on_no_page_of_memory(there: Served, ada: 
         assert "is stolen" not in page.source, path
 
 
+def test_a_memory_names_what_contradicts_it(there: Served, ada: Browser) -> None:
+    open_ = remember(there, "The pond is open on Sundays.")
+    closed = there.tally.bind(ADA).remember("The pond is closed.", contradicts=[open_]).id
+
+    page = ada.get(f"memories/{open_}")
+    assert "Contradicted by" in page.text
+    assert any(link.endswith(f"memories/{closed}") for link in page.links)
+    ada.correct(closed, "hide")
+    assert "Contradicted by" not in ada.get(f"memories/{open_}").text
+
+
 def test_text_that_means_harm_is_text_in_every_form(there: Served, ada: Browser) -> None:
     memory_id = remember(there, HOSTILE)
     for change in CHANGES:

@@ -1,7 +1,8 @@
 """Conflicts: of items that contradict one another, or that one says it replaces, the better one
 stays.
 
-Items of one kind with the same subject and different content contradict one another.
+Items of one kind with the same subject and different content contradict one another, and memories
+that the request names as contradictions.
 `metadata.supersedes` lists the ids that an item replaces; it does so even when it is itself expired
 or a duplicate, since what it replaced does not come true again. Policy's denials have no such
 influence.
@@ -58,25 +59,47 @@ def _exclude_superseded(state: State) -> tuple[dict[str, Exclusion], dict[str, l
 def _losers(
     state: State, gone: dict[str, Exclusion]
 ) -> tuple[dict[str, Exclusion], dict[str, list[str]]]:
-    rivals: dict[tuple[str, str, str], list[str]] = {}
-    for item_id in state.remaining():
-        item = state.items[item_id]
-        subject = item.metadata.get("subject")
-        if isinstance(subject, str) and item_id not in gone and item.kind not in _WITHOUT_RIVALS:
-            memory_kind = item.metadata.get("memory_kind")
-            rivals.setdefault((item.kind, str(memory_kind), subject), []).append(item_id)
+    rivals = _rivals(state, gone)
     excluded: dict[str, Exclusion] = {}
     notes: dict[str, list[str]] = {}
-    for names in rivals.values():
-        winner = min(names, key=lambda item_id: _rank(state, item_id))
-        for item_id in names:
-            if item_id == winner:
-                continue
-            if item_id in state.required:
-                notes.setdefault(item_id, []).append(f"contradicts {winner}")
-            else:
-                excluded[item_id] = Exclusion("conflict_loser", "conflicts", winner)
+    kept: list[str] = []
+    # Best first, so that what lost to another one puts nothing out itself.
+    for item_id in sorted(rivals, key=lambda item_id: _rank(state, item_id)):
+        winner = next((other for other in kept if other in rivals[item_id]), None)
+        if winner is not None and item_id not in state.required:
+            excluded[item_id] = Exclusion("conflict_loser", "conflicts", winner)
+            continue
+        kept.append(item_id)
+        if winner is not None:
+            notes.setdefault(item_id, []).append(f"contradicts {winner}")
     return excluded, notes
+
+
+def _rivals(state: State, gone: dict[str, Exclusion]) -> dict[str, set[str]]:
+    """Return for each item that contradicts others the ids of those."""
+    may_lose = [
+        item_id
+        for item_id in state.remaining()
+        if item_id not in gone and state.items[item_id].kind not in _WITHOUT_RIVALS
+    ]
+    pairs = state.request.contradictions
+    values: dict[tuple[str, str, str], set[str]] = {}
+    for item_id in may_lose:
+        item = state.items[item_id]
+        subject = item.metadata.get("subject")
+        if isinstance(subject, str) and (pairs is None or item_id not in state.memories):
+            memory_kind = str(item.metadata.get("memory_kind"))
+            values.setdefault((item.kind, memory_kind, subject), set()).add(item_id)
+    rivals: dict[str, set[str]] = {}
+    here = set(may_lose)
+    for names in values.values():
+        for item_id in names if len(names) > 1 else ():
+            rivals[item_id] = names - {item_id}
+    for one, other in pairs or ():
+        if {one, other} <= here:
+            rivals.setdefault(one, set()).add(other)
+            rivals.setdefault(other, set()).add(one)
+    return rivals
 
 
 def _rank(state: State, item_id: str) -> tuple[bool, int, int, int, int, str]:

@@ -250,7 +250,14 @@ def _request_row(state: State) -> list[object]:
         # A request without approvals has no row for them, and a whole one none for its coverage.
         *([sorted(request.approved.items())] if request.approved else []),
         *([request.coverage] if request.coverage == "recalled" else []),
+        *([sorted(pairs)] if (pairs := _contradictions(state)) else []),
     ]
+
+
+def _contradictions(state: State) -> list[tuple[str, str]]:
+    """Return the pairs of which both may be seen: what is denied has no influence."""
+    pairs = state.request.contradictions or ()
+    return [pair for pair in pairs if state.tokens.keys() >= {*pair}]
 
 
 def _config_row(config: CompileConfig) -> JsonObject:

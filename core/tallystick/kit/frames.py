@@ -8,6 +8,7 @@ from functools import cache
 from tallystick.errors import InvalidInput
 from tallystick.kit.elsewhere import TallyElsewhere
 from tallystick.memory import read
+from tallystick.memory.contradictions import disagreements_of
 from tallystick.memory.passages import hit_for_model, passage_text, unfold
 from tallystick.policy.redaction import Redactor
 from tallystick.records import Hit
@@ -19,16 +20,21 @@ from tallystick.tally.services import services_of
 
 def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
     """Return hits as one frame with its code, each with its speaker and its caption, a long one by
-    the part that answers, and what says nearly the same once; empty for none.
+    the part that answers, and what says nearly the same once; empty for none. Where some contradict
+    one another, all have numbers, by which a line below says so.
     """
+    shown = [hit for hit, _ in unfold(hits_for_model(bound, hits))]
+    lines = disagreements_of(shown)
     quotes: list[Quote] = []
-    for hit, _ in unfold(hits_for_model(bound, hits)):
+    for number, hit in enumerate(shown, start=1):
         text, place = passage_text(hit)
         part = f"(part {place}) " if place is not None else ""
-        quotes.append(Quote(text, hit.memory.speaker, part))
+        mark = f"- {number}" if lines else "-"
+        quotes.append(Quote(text, hit.memory.speaker, part, mark=mark))
     if not quotes:
         return ""
-    return frame_quotes(quotes, services_of(bound).memory.frame_keys.signing(bound.scope))
+    key = services_of(bound).memory.frame_keys.signing(bound.scope)
+    return frame_quotes(quotes, key, legend=lines)
 
 
 def hits_for_model(bound: BoundTally | TallyElsewhere, hits: Iterable[Hit]) -> list[Hit]:

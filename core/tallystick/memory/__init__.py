@@ -5,6 +5,7 @@ from tallystick.memory.activity import activity, reads
 from tallystick.memory.change import forget, modify, recover
 from tallystick.memory.change_many import modify_many
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.contradictions import pairs_among
 from tallystick.memory.correct import CorrectionRequest, correct
 from tallystick.memory.crossing import cross
 from tallystick.memory.dependencies import dependencies
@@ -48,6 +49,7 @@ __all__ = [
     "modify",
     "modify_many",
     "newest",
+    "pairs_among",
     "preview_access",
     "preview_member",
     "recall",

@@ -12,6 +12,7 @@ from typing import get_args
 from tallystick.access import is_expired, readers_of, replacements, visible_docs
 from tallystick.errors import NotFound
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.contradictions import contradictions
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
 from tallystick.memory.protection import is_locked, is_pinned_for
@@ -88,6 +89,11 @@ def inspect(context: MemoryContext, actor: Actor, memory_id: str) -> Inspection:
             if decision.allowed
             else (),
             promoted=_list_copies(connection, context, actor, stored),
+            contradicted_by=contradictions(connection, context, actor, [stored], now).get(
+                memory.id, ()
+            )
+            if readable
+            else (),
             audit_ids=tuple(event.audit_id for event in reversed(events[-_AUDITS:])),
             freshness=_freshness(connection, context, actor, stored, now),
             actions=_actions(connection, context, actor, stored, now),

@@ -182,9 +182,19 @@ class MemoryWrite:
         for extension in self.context.extensions:
             extension.on_rewrite(self, current, memory)
         follow_origins(self, current, memory)
+        if event == "memory.update" and self.actor.agent is None:
+            self._settle(current, memory)
         event_details = {**(details or {}), "version": memory.version, "commitment": committed}
         audit_id = self.journal_event(memory.scope, event, memory.id, event_details, reason=reason)
         return Rewritten(memory, audit_id)
+
+    def _settle(self, current: memories.Stored, memory: Memory) -> None:
+        """Close the contradictions of a memory whose words a person changed: they were of others.
+        What an agent changes closes none.
+        """
+        if memory.content != current.memory.content:
+            links = edges.contradictions(self.tx, [current.doc])
+            edges.close(self.tx, [link.id for link in links if link.is_open], at=self.now)
 
     def _reindex(self, current: memories.Stored, memory: Memory, vector: bytes | None) -> None:
         before, doc, scope_id = current.memory, current.doc, current.scope_id
@@ -304,6 +314,7 @@ def _text_row(tx: Connection, memory: Memory) -> search.TextRow:
         tags=memory.tags,
         names=_names(memory),
         labels=labels_of_memory(memory),
+        subject=memory.subject,
     )
 
 

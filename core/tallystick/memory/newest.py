@@ -7,6 +7,7 @@ from itertools import islice
 
 from tallystick.access import is_expired, replacements, visible_docs
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.contradictions import contradictions
 from tallystick.memory.read import page_of
 from tallystick.memory.recall import Recalled, require_answerable
 from tallystick.memory.recall_request import RecallRequest
@@ -55,10 +56,13 @@ def newest(
         )
         docs = [stored.doc for stored in found]
         refs = memories.source_refs(connection, docs) if request.sources else {}
+        rivals = contradictions(connection, context, actor, found, now)
     hits = []
     for stored in found if request.min_score == 0 else ():
         head = heads.get(stored.doc)
-        hits.append(_hit(stored, head, refs.get(stored.doc, []), decisions, now))
+        contradicted_by = rivals.get(stored.memory.id, ())
+        sources = refs.get(stored.doc, [])
+        hits.append(_hit(stored, head, sources, decisions, contradicted_by, now))
     withheld = len(hits) if request.only_confident else 0
     given = [] if withheld else hits
     if request.budget is not None:
@@ -108,6 +112,7 @@ def _hit(
     head: memories.Stored | None,
     refs: Sequence[memories.SourceLink],
     decisions: Mapping[Scope, AccessDecision],
+    contradicted_by: tuple[str, ...],
     now: int,
 ) -> Hit:
     memory = stored.memory
@@ -125,6 +130,7 @@ def _hit(
         history=not holds,
         replaced_by=None if head is None else head.memory.id,
         duplicates=(),
+        contradicted_by=contradicted_by,
         passage=None,
     )
 

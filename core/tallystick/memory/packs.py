@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tallystick.access import is_expired
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.contradictions import contradictions, disagreements
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.passages import (
     Content,
@@ -81,14 +82,13 @@ def context_pack(
             why="relevance",
             score=hit.score,
             history=hit.history,
+            contradicted_by=hit.contradicted_by,
         )
         for hit in hits
     ]
-    speakers = {hit.memory.id: hit.memory.speaker for hit in hits}
+    shown = {hit.memory.id: hit.memory for hit in hits}
     passages = {hit.memory.id: hit.passage for hit in hits if hit.passage is not None}
-    filling = _Filling(
-        context, budget_tokens, counter, speakers, longest=_OF_PACK, passages=passages
-    )
+    filling = _Filling(context, budget_tokens, counter, shown, longest=_OF_PACK, passages=passages)
     share = int(budget_tokens * _SHARE)
     for item in working:
         share -= filling.add(item, share)
@@ -123,9 +123,8 @@ def wake(
         }
         allowed = [scope for scope, decision in decisions.items() if decision.allowed]
         ids = [row.id for row in scopes.find(connection, allowed)]
-        chosen: dict[str, PackItem] = {}
-        speakers: dict[str, str | None] = {}
-        reasons: dict[str, list[PackItem]] = {"working": list(working)}
+        chosen: dict[str, memories.Stored] = {}
+        reasons: dict[str, list[memories.Stored]] = {}
         for why, kinds in _WAKES:
             stored = memories.latest(
                 connection,
@@ -140,14 +139,26 @@ def wake(
                 memory = entry.memory
                 if memory.id in chosen or not _wakes(memory, why, now):
                     continue
-                sources = tuple(source.source_id for source in memory.sources)
-                chosen[memory.id] = _item(memory, sources, decisions[memory.scope].reason, why=why)
-                speakers[memory.id] = memory.speaker
-                reasons.setdefault(why, []).append(chosen[memory.id])
+                chosen[memory.id] = entry
+                reasons.setdefault(why, []).append(entry)
+        rivals = contradictions(connection, context, actor, chosen.values(), now)
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
-    items = [item for group in reasons.values() for item in group]
-    filling = _Filling(context, budget_tokens, counter, speakers, longest=_OF_WAKE)
-    for why, group in reasons.items():
+    groups = {"working": list(working)}
+    for why, entries in reasons.items():
+        groups[why] = [
+            _item(
+                entry.memory,
+                (source.source_id for source in entry.memory.sources),
+                decisions[entry.memory.scope].reason,
+                why=why,
+                contradicted_by=rivals.get(entry.memory.id, ()),
+            )
+            for entry in entries
+        ]
+    items = [item for group in groups.values() for item in group]
+    shown = {memory_id: entry.memory for memory_id, entry in chosen.items()}
+    filling = _Filling(context, budget_tokens, counter, shown, longest=_OF_WAKE)
+    for why, group in groups.items():
         share = (
             filling.remaining if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)
         )
@@ -173,6 +184,7 @@ def _item(
     why: str,
     score: float | None = None,
     history: bool = False,
+    contradicted_by: tuple[str, ...] = (),
 ) -> PackItem:
     return PackItem(
         id=memory.id,
@@ -185,6 +197,7 @@ def _item(
         known_at=memory.freshness_ts,
         kind=memory.kind,
         text=f"{memory.speaker}: {shown_text(memory)}" if memory.speaker else shown_text(memory),
+        contradicted_by=contradicted_by,
     )
 
 
@@ -205,17 +218,18 @@ class _Filling:
         context: MemoryContext,
         budget_tokens: int,
         counter: TokenCounter,
-        speakers: Mapping[str, str | None],
+        shown: Mapping[str, Memory],
         *,
         longest: float,
         passages: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
-        """Begin with an empty pack; `speakers` are those of the memories by id, `longest` is the
-        part of the budget to which one item is cut, `passages` are the slices of long texts that
-        answer.
+        """Begin with an empty pack; `shown` are the memories that may be in it by id, `longest` is
+        the part of the budget to which one item is cut, `passages` are the slices of long texts
+        that answer.
         """
         self._context, self._budget, self._counter = context, budget_tokens, counter
-        self._speakers, self._passages = speakers, passages or {}
+        self._shown, self._passages = shown, passages or {}
+        self._of_line = counter.count("\n99 and 99 disagree; 99 is trusted more")
         self._most = int(budget_tokens * longest)
         self._fitted: dict[str, _FittedItem] = {}
         self._chosen: dict[str, PackItem] = {}
@@ -242,6 +256,9 @@ class _Filling:
         # What is given once is paid for once.
         cost += 0 if heading in self._headings else self._counter.count(heading) + 1
         cost += 0 if legend in self._legends else self._counter.count(legend) + _OF_LEGEND
+        if item.contradicted_by:
+            lines = self._disagreements([*self._chosen.values(), fitted.item])
+            cost += self._of_line * (len(lines) - len(self._disagreements(self._chosen.values())))
         if cost > budget:
             return 0
         self._contents[item.id] = content
@@ -255,6 +272,8 @@ class _Filling:
         """Return True if an item that is in says nearly the same; that one then names it."""
         for other_id, other in self._contents.items():
             shown = self._chosen[other_id]
+            if other_id in item.contradicted_by:
+                continue
             if shown.fresh == item.fresh and says_the_same(content, other):
                 if item.id not in shown.folded:
                     folded = (*shown.folded, item.id)
@@ -318,7 +337,7 @@ class _Filling:
         passage = self._passages.get(item.id)
         if passage is None:
             return item, text
-        speaker = self._speakers.get(item.id)
+        speaker = self._speaker(item)
         name = f"{speaker}: " if speaker and item.text.startswith(f"{speaker}: ") else ""
         content = item.text[len(name) :]
         piece = self._context.redactor.redact_text(content[passage[0] : passage[1]])[0]
@@ -345,12 +364,26 @@ class _Filling:
         visible: dict[str, list[int]] = {}
         for item in numbered:
             visible.setdefault(_visibility(item), []).append(int(item.handle))
-        legend = [f"{name}: {as_ranges(sorted(places))}" for name, places in visible.items()]
+        legend = self._disagreements(numbered)
+        legend += [f"{name}: {as_ranges(sorted(places))}" for name, places in visible.items()]
         return frame_quotes(quotes, key, legend=legend), numbered
+
+    def _disagreements(self, items: Iterable[PackItem]) -> list[str]:
+        """Return the lines about items that contradict one another; those without a number yet
+        have the same one.
+        """
+        known = [item for item in items if item.id in self._shown]
+        return disagreements(
+            [(int(item.handle or 99), self._shown[item.id]) for item in known],
+            {item.id: item.contradicted_by for item in known},
+        )
+
+    def _speaker(self, item: PackItem) -> str | None:
+        return self._shown[item.id].speaker if item.id in self._shown else None
 
     def _quote(self, item: PackItem) -> Quote:
         """Return one item as the agent reads it: its kind and day, its text, and the id to cite."""
-        speaker, text = self._speakers.get(item.id), item.text
+        speaker, text = self._speaker(item), item.text
         if speaker and text.startswith(f"{speaker}: "):
             text = text[len(speaker) + 2 :]
         else:

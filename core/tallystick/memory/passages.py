@@ -119,6 +119,8 @@ def unfold(hits: Iterable[Hit]) -> list[tuple[Hit, list[str]]]:
     for hit in hits:
         content = content_of(passage_text(hit)[0])
         for (other, folded), known in zip(shown, contents, strict=True):
+            if other.memory.id in hit.contradicted_by:
+                continue
             if other.history == hit.history and says_the_same(content, known):
                 folded.append(hit.memory.id)
                 break

@@ -18,6 +18,7 @@ from tallystick.memory.candidates import (
     pool_of,
 )
 from tallystick.memory.context import MemoryContext, SignalRequest, searchable
+from tallystick.memory.contradictions import ContradictedBy, contradictions
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.rerank import rerank
@@ -155,7 +156,7 @@ def _recall(
     vector = context.query_vector(analysed.meaning) if analysed.corpora else None
     with context.store.database.read() as connection, reading(connection):
         ranking = _search(connection, context, analysed, vector, request, now)
-        decisions, candidates = _readable(
+        decisions, candidates, rivals = _readable(
             connection, context, actor, scope_list, analysed.scopes, ranking, request, now
         )
         # A reranker and a budget choose among more than the limit.
@@ -171,7 +172,14 @@ def _recall(
         )
     best = max((candidate.ranked.score for candidate in candidates), default=0.0)
     hits = [
-        _hit(candidate, best, refs.get(candidate.stored.doc, []), decisions, ranking)
+        _hit(
+            candidate,
+            best,
+            refs.get(candidate.stored.doc, []),
+            decisions,
+            ranking,
+            rivals.get(candidate.stored.memory.id, ()),
+        )
         for candidate in chosen
     ]
     if request.min_score > 0:
@@ -234,6 +242,7 @@ def require_answerable(request: RecallRequest) -> None:
 class _Readable(NamedTuple):
     decisions: dict[Scope, AccessDecision]
     candidates: list[RankedMemory]
+    contradicted_by: ContradictedBy
 
 
 def _readable(
@@ -275,7 +284,9 @@ def _readable(
         collapse=not request.states,
         bring=not request.filters,
     )
-    return _Readable(decisions, candidates)
+    stored_candidates = [candidate.stored for candidate in candidates]
+    rivals = contradictions(connection, context, actor, stored_candidates, now)
+    return _Readable(decisions, candidates, rivals)
 
 
 @dataclass(frozen=True)
@@ -600,6 +611,7 @@ def _hit(
     refs: Sequence[tuple[str, SourceRef]],
     decisions: Mapping[Scope, AccessDecision],
     ranking: _Ranking,
+    contradicted_by: tuple[str, ...],
 ) -> Hit:
     memory, ranked = candidate.stored.memory, candidate.ranked
     piece = ranking.best_slices.get(candidate.stored.doc)
@@ -616,6 +628,7 @@ def _hit(
         history=candidate.history,
         replaced_by=candidate.replaced_by,
         duplicates=candidate.duplicates,
+        contradicted_by=contradicted_by,
         passage=None if piece is None else _passage(memory, piece),
     )
 

@@ -318,7 +318,11 @@ def _request_of(new: NewMemory) -> Json:
     }
 
 
-_LINKS: Mapping[str, EdgeKind] = {"related_to": "REFERENCES", "depends_on": "DEPENDS_ON"}
+_LINKS: Mapping[str, EdgeKind] = {
+    "related_to": "REFERENCES",
+    "depends_on": "DEPENDS_ON",
+    "contradicts": "CONTRADICTS",
+}
 """Arguments that link a memory with others, and the kinds of their edges."""
 
 

@@ -251,9 +251,10 @@ def carry_out(
     evidence and validity; what is withdrawn can be recovered.
     """
     made_id: str | None = None
-    if proposal.action in ("UPDATE", "DELETE"):
-        _require_target(write, proposal)
-    if proposal.action in ("ADD", "UPDATE", "RELATE"):
+    target = None
+    if proposal.action in ("UPDATE", "DELETE", "CONTRADICTS"):
+        target = _require_target(write, proposal)
+    if proposal.action in ("ADD", "UPDATE", "CONTRADICTS", "RELATE"):
         made_id = _make(write, proposal, words, vector)
     if proposal.action == "UPDATE" and made_id != proposal.target:
         assert proposal.target is not None
@@ -265,6 +266,21 @@ def carry_out(
             valid_from=words.valid_from,
         )
         apply_correction(write, proposal.target, request)
+    if proposal.action == "CONTRADICTS" and made_id != proposal.target:
+        made = None if made_id is None else memories.get(write.tx, made_id)
+        assert made is not None
+        assert target is not None
+        edges.add(
+            write.tx,
+            edge_id=write.context.store.ids.new(),
+            kind="CONTRADICTS",
+            scope_id=made.scope_id,
+            from_doc=made.doc,
+            to_doc=target.doc,
+            at=write.now,
+            reason=reason,
+            evidence=_evidence(write, proposal),
+        )
     if proposal.action == "DELETE":
         assert proposal.target is not None
         target = write.context.visible(write.tx, write.actor, proposal.target, "delete")
@@ -274,7 +290,7 @@ def carry_out(
     return _move_proposal(write, proposal, state, reason=reason, words=words, made_id=made_id)
 
 
-def _require_target(write: MemoryWrite, proposal: Proposal) -> None:
+def _require_target(write: MemoryWrite, proposal: Proposal) -> memories.Stored:
     target = None if proposal.target is None else memories.get(write.tx, proposal.target)
     if (
         target is None
@@ -288,6 +304,7 @@ def _require_target(write: MemoryWrite, proposal: Proposal) -> None:
             reason="the memory that it is about changed since it was proposed",
             hint="Reject it, and reflect anew.",
         )
+    return target
 
 
 def _make(

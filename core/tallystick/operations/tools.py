@@ -17,6 +17,7 @@ from functools import cached_property, wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
 
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
+from tallystick.memory.contradictions import disagreements_of
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.passages import as_ranges, passage_text, unfold
 from tallystick.operations.operation import Operation
@@ -245,7 +246,8 @@ def memory_fields(memory: Memory) -> Answer:
 
 def found_fields(hits: Iterable[Hit]) -> Answer:
     """Return hits as an answer has them: each memory with its number and its id, what says nearly
-    the same once (`also` has the ids of the others), and who may see which, and why, by number.
+    the same once (`also` has the ids of the others), those that contradict one another, and who may
+    see which, and why, by number.
     """
     shown = unfold(hits)
     visible: dict[str, list[int]] = {}
@@ -257,8 +259,10 @@ def found_fields(hits: Iterable[Hit]) -> Answer:
     ]
     if not memories:
         return {"memories": []}
+    lines = disagreements_of(hit for hit, _ in shown)
     return {
         "memories": memories,
+        **({"disagree": lines} if lines else {}),
         "visible_to": {as_name(name): as_ranges(places) for name, places in visible.items()},
     }
 

@@ -55,7 +55,7 @@ M = TypeVar("M", bound=BaseModel)
 
 RUN_NAME = "tallystick-extract"
 """The name of the runs in which calls are recorded."""
-_PROMPT_VERSION = "2"
+_PROMPT_VERSION = "3"
 _TRIES = 2
 _DAY = 24 * 3600 * 1_000_000
 _WRITES = Writes.of("outbound")

@@ -307,11 +307,19 @@ class CompilationRequest(Persisted):
         ]
         return {**fields, "tool_specs": tools, "schema_version": 2}
 
+    contradictions: tuple[tuple[str, str], ...] | None = None
+    """Pairs of ids of memories that contradict one another, as the tally knows them. None where no
+    tally was asked: then values of one subject do. It is left out of the JSON, so that digests
+    stay.
+    """
+
     @model_serializer(mode="wrap")
-    def _without_empty_classes(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_empty_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
         if not fields.get("tool_classes"):
             fields.pop("tool_classes", None)
+        if fields.get("contradictions", ()) is None:
+            del fields["contradictions"]
         return fields
 
 

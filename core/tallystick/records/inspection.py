@@ -90,6 +90,8 @@ class Inspection(Record):
     history: tuple[HistoryEntry, ...] = ()
     promoted: tuple[str, ...] = ()
     """Copies in other scopes that this actor may see."""
+    contradicted_by: tuple[str, ...] = ()
+    """Memories that contradict it and that this actor may read, the one to believe first."""
     audit_ids: tuple[str, ...] = ()
     """The journal's entries about it, newest first, ten at most."""
     uses: tuple[MemoryUse, ...] = ()
@@ -167,6 +169,8 @@ class PackItem(Record):
     """
     folded: tuple[str, ...] = ()
     """Memories that say nearly the same, for which this one is shown."""
+    contradicted_by: tuple[str, ...] = ()
+    """Memories that contradict it, in the pack or not."""
 
 
 class ContextPack(Record):

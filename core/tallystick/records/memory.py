@@ -34,9 +34,9 @@ from tallystick.records.times import (
 )
 from tallystick.records.wire import Wire
 
-DecisionAction = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+DecisionAction = Literal["ADD", "UPDATE", "DELETE", "CONTRADICTS", "NONE"]
 """What a decider wants done with a fact: add it, let it replace a memory, withdraw a memory that it
-denies, or nothing, because a memory says it already.
+denies, add it beside a memory that it contradicts, or nothing, because a memory says it already.
 """
 MemoryState = Literal["active", "hidden", "redacted", "superseded", "duplicate", "deleted"]
 ExtractionStatus = Literal["none", "pending", "done", "empty", "failed"]
@@ -294,6 +294,8 @@ class NewMemory(Record):
     """Memories of readable scopes that this one points to."""
     depends_on: Texts = ()
     """Memories of readable scopes that must be done, or hold, before this one."""
+    contradicts: Texts = ()
+    """Memories of readable scopes that this one contradicts; both stay as they are."""
     entities: Texts = ()
     """Names of people, places and things in it, for the graph; kept as an attribute."""
     source_run_id: str | None = None
@@ -454,6 +456,8 @@ class Hit(Record):
     """The memory that replaces it."""
     duplicates: tuple[str, ...] = ()
     """Memories that say the same and are collapsed into this one."""
+    contradicted_by: tuple[str, ...] = ()
+    """Memories that contradict it and that the actor may read, the one to believe first."""
     passage: tuple[int, int] | None = None
     """The slice of a long text that answers, as the characters from and up to which it goes; None
     for a text that is searched whole.

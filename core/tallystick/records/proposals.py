@@ -19,7 +19,7 @@ from tallystick.records.times import datetime_of, optional_datetime_of
 
 Learning = Literal["off", "review"]
 """Whether models propose facts from what is remembered: not at all, or for a person to decide."""
-ProposalAction = Literal["ADD", "UPDATE", "DELETE", "NONE", "RELATE", "PROMOTE"]
+ProposalAction = Literal["ADD", "UPDATE", "DELETE", "CONTRADICTS", "NONE", "RELATE", "PROMOTE"]
 """What a proposal would do once it is accepted."""
 ProposalOrigin = Literal["extraction", "reflection", "graph"]
 """The part that made a proposal."""
@@ -128,7 +128,7 @@ class MemoryDecision(Record):
     """The place of the fact among those that were asked about, counted from 0."""
     action: DecisionAction
     target: str | None = None
-    """The id of a candidate; required for UPDATE and DELETE."""
+    """The id of a candidate; required for UPDATE, DELETE and CONTRADICTS."""
     confidence: int = Field(default=100, ge=0, le=100)
     """Percent."""
     reason: str = ""
@@ -217,7 +217,7 @@ class Proposal(Persisted):
     derived_from: tuple[str, ...] = ()
     """Ids of the memories that it was drawn from."""
     target: str | None = None
-    """The memory that it would replace, withdraw or repeat."""
+    """The memory that it would replace, withdraw, contradict or repeat."""
     target_version: int | None = None
     """The version of the target that was looked at: another one is another decision."""
     made: str | None = None

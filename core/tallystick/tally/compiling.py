@@ -68,6 +68,8 @@ class Candidates(NamedTuple):
     memories: tuple[Memory, ...]
     found: frozenset[str] = frozenset()
     """Ids of the memories that a recall found with confidence."""
+    contradicted_by: Mapping[str, tuple[str, ...]] = {}
+    """Id of each memory that a recall found to those that contradict it."""
 
 
 def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redactor) -> Candidates:
@@ -79,10 +81,12 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redac
     items: list[ContextItem] = []
     memories: list[Memory] = []
     found: set[str] = set()
+    contradicted_by: dict[str, tuple[str, ...]] = {}
     for candidate in candidates:
         if isinstance(candidate, Hit):
             if candidate.score >= CONFIDENT:
                 found.add(candidate.memory.id)
+            contradicted_by[candidate.memory.id] = candidate.contradicted_by
             memories.append(_for_model(_detach_mappings(candidate.memory), redactor))
         elif isinstance(candidate, Memory):
             memories.append(_for_model(_detach_mappings(candidate), redactor))
@@ -93,7 +97,7 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redac
             )
         else:
             items.append(_detach_mappings(ContextItem.load(candidate).at(zone)))
-    return Candidates(tuple(items), tuple(memories), frozenset(found))
+    return Candidates(tuple(items), tuple(memories), frozenset(found), contradicted_by)
 
 
 def require_fitting_scopes(

@@ -287,6 +287,12 @@ def compile(
                 "context_items": candidates.items,
                 "tool_specs": tuple(tools),
                 "memory_records": candidates.memories,
+                "contradictions": memory.pairs_among(
+                    view._services.memory,
+                    view.actor,
+                    candidates.memories,
+                    candidates.contradicted_by,
+                ),
                 # Recall has found them; words and vectors alone would miss an answer to a
                 # question.
                 "relevance": dict.fromkeys(sorted(candidates.found), quantise(UNRELATED)),

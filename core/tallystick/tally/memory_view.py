@@ -242,6 +242,9 @@ class MemoryView:
         depends_on: Annotated[
             MemoryIds, Field(description="Ids of memories that come before it.")
         ] = (),
+        contradicts: Annotated[
+            MemoryIds, Field(description="Ids of memories that it contradicts; both stay.")
+        ] = (),
         entities: Annotated[Texts, Field(description="Names in it, for the graph.")] = (),
         mode: RememberMode = "auto",
         timeout_ms: TimeoutMs = 2_500,

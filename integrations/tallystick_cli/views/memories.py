@@ -66,7 +66,8 @@ def _hit_text(hit: records.Hit) -> Text:
     replaced = f", replaced by {short(hit.replaced_by)}" if hit.replaced_by else ""
     past = f"holds no longer{replaced}" if hit.history else ""
     origin = f"from {', '.join(dict.fromkeys(sources))}"
-    about = [past, memory.kind, memory.speaker, origin, f"visible to {hit.visible_to}"]
+    rivals = f"contradicted by {join_ids(hit.contradicted_by)}" if hit.contradicted_by else ""
+    about = [past, rivals, memory.kind, memory.speaker, origin, f"visible to {hit.visible_to}"]
     line = " · ".join(filter(None, [*about, f"{signals} ({hit.path})"]))
     return Text.assemble(common.cut_text(memory.content, 300), "\n", (line, "dim"))
 
@@ -166,6 +167,7 @@ def inspection_view(inspection: records.Inspection) -> RenderableType:
         **rows,
         links=lambda each: common.affected_links(each.affected),
         copies=lambda each: join_ids(each.promoted),
+        contradicted_by=lambda each: join_ids(each.contradicted_by),
         used_by=lambda each: [
             f"step {short(use.step.id)}: {', '.join(use.how).replace('_', ' ')}"
             for use in each.uses[:_USES]

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from itertools import pairwise
 from typing import get_args
 
 import pytest
@@ -155,7 +156,16 @@ def request_from(seed: int, count: int, length: int) -> CompilationRequest:
         relevance={
             item.id: chance.randint(0, 1_000_000) for item in items if chance.random() < 0.6
         },
+        contradictions=chance.choice((None, tuple(pairs_of(chance, items)))),
     )
+
+
+_TALK = ("user_msg", "assistant_msg", "tool_result")
+
+
+def pairs_of(chance: random.Random, items: list[ContextItem]) -> list[tuple[str, str]]:
+    names = sorted({*(item.id for item in items), "memory0", "nobody"})
+    return [(one, other) for one, other in pairwise(names) if chance.random() < 0.2]
 
 
 requests = st.builds(request_from, st.integers(0, 2**32), st.integers(0, 14), st.integers(0, 12))
@@ -423,6 +433,21 @@ def test_two_equal_compiles_do_not_differ(request: CompilationRequest, words: To
 
 
 @many
+@given(request=requests)
+def test_of_two_that_contradict_one_another_both_stay_only_where_both_are_required(
+    request: CompilationRequest, words: TokenCounter
+) -> None:
+    compiled = compiled_or_none(request, words)
+    shown = {} if compiled is None else {item.id: item for item in compiled.selected_items}
+    for pair in request.contradictions or ():
+        both = [shown[name] for name in pair if name in shown]
+        if len(both) == 2 and all(item.kind not in _TALK for item in both):
+            assert compiled is not None
+            notes = [compiled.decision(item.id).notes for item in both]
+            reasons = [compiled.decision(item.id).reason_code for item in both]
+            assert any("contradicts" in note for note in notes), (pair, reasons)
+
+
 @given(request=requests)
 def test_what_is_shown_never_misses_what_it_depends_on(
     request: CompilationRequest, words: TokenCounter

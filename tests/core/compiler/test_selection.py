@@ -14,6 +14,7 @@ from tallystick.compiler.dependencies import items_on_cycles
 from tallystick.compiler.scoring import half_life_decay
 from tallystick.errors import BudgetInfeasible, InvalidContext, SettingsError
 from tallystick.records import (
+    CompilationRequest,
     CompileConfig,
     CompiledContext,
     ContextItem,
@@ -297,6 +298,53 @@ def test_memories_of_different_kinds_do_not_contradict_one_another(compile_items
 
     records = (memory("a", "fact"), memory("b", "preference"), memory("c", "fact"))
     assert chosen(compile_items(memory_records=records)) == ["a", "b"]
+
+
+def rival(name: str, trust: int, at: int, **fields: Any) -> Memory:
+    return Memory(
+        id=name,
+        content=f"{name} says so",
+        scope=Scope.parse("private:ann"),
+        confidence=trust,
+        freshness_ts=at,
+        created_at=1,
+        updated_at=1,
+        created_by="ann",
+        **fields,
+    )
+
+
+def test_of_two_memories_that_the_tally_knows_to_contradict_the_better_stays(
+    compile_items: Compile,
+) -> None:
+    records = (rival("known", 90, 1), rival("new", 50, 3), rival("old", 50, 2), rival("x", 50, 1))
+    pairs = (("known", "new"), ("new", "old"), ("absent", "x"), ("old", "x"))
+    compiled = compile_items(memory_records=records, contradictions=pairs)
+    assert chosen(compiled) == ["known", "old"]
+    assert reason(compiled, "new") == ("conflict_loser", "known"), "trust goes before freshness"
+    assert reason(compiled, "x") == ("conflict_loser", "old"), "what lost puts nothing out itself"
+
+
+def test_memories_that_are_required_stay_both_and_the_contradiction_is_noted(
+    compile_items: Compile,
+) -> None:
+    records = (rival("new", 50, 2, pinned=True), rival("old", 50, 1, pinned=True))
+    compiled = compile_items(memory_records=records, contradictions=(("new", "old"),))
+    assert chosen(compiled) == ["new", "old"]
+    assert compiled.decision("old").notes == "contradicts new"
+
+
+def test_what_the_tally_knows_stands_for_the_subjects_of_memories(compile_items: Compile) -> None:
+    records = (rival("new", 50, 2, subject="home"), rival("old", 50, 1, subject="home"))
+    assert chosen(compile_items(memory_records=records)) == ["new"]
+    assert chosen(compile_items(memory_records=records, contradictions=())) == ["new", "old"]
+
+
+def test_the_digest_of_a_request_without_contradictions_is_what_it_was() -> None:
+    request = CompilationRequest(request_id="r", token_budget=100, as_of=1)
+    assert "contradictions" not in request.dump()
+    known = request.replace(contradictions=(("a", "b"),))
+    assert CompilationRequest.load(known.dump()) == known
 
 
 def test_an_item_replaces_those_it_names_and_their_copies(compile_items: Compile) -> None:

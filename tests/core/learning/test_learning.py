@@ -302,6 +302,58 @@ def test_a_replacement_changes_nothing_until_a_person_accepts_it(open_tally: Ope
         assert replaced == [new.id], "the text is the fact"
 
 
+@pytest.mark.parametrize("facts", [[], ["It is Hamburg where I live.", "I like Hamburg."]])
+def test_a_contradiction_changes_no_memory_and_is_told_once_a_person_accepts_it(
+    open_tally: OpenTally, facts: list[str]
+) -> None:
+    decider = Scripted(decide=changing("CONTRADICTS"))
+    with opened(open_tally, extractor=Scripted(facts), decider=decider) as tally:
+        anna = tally.bind()
+        old = anna.remember("I live in Berlin.", mode="raw", pinned=True).id
+        text = anna.remember("I live in Hamburg.").id
+        tally.drain()
+
+        proposal = anna.reviews.list()[0]
+        assert (proposal.action, proposal.target) == ("CONTRADICTS", old)
+        assert "review_needed" in events(tally, old)
+        assert anna.inspect(old).contradicted_by == ()
+        before = anna.get(old)
+        made = anna.reviews.decide(proposal.id, "accept", reason="both are signed").made
+        assert anna.get(old) == before
+        assert made is not None
+        assert (made == text) == (not facts), "a text that is nothing but its fact is that fact"
+        assert anna.inspect(old).contradicted_by == (made,)
+        assert anna.inspect(made).contradicted_by == (old,)
+
+
+def test_a_contradiction_with_no_memory_that_was_shown_is_discarded(open_sqlite: OpenTally) -> None:
+    def decide(facts: Any, candidates: Any) -> list[MemoryDecision]:
+        return [MemoryDecision(fact=0, action="CONTRADICTS", confidence=99)]
+
+    with opened(open_sqlite, decider=Scripted(decide=decide)) as tally:
+        tally.bind().remember("I live in Berlin.", mode="raw")
+        tally.bind().remember("I moved to Hamburg.")
+        tally.drain()
+        [proposal] = rows(tally)
+        assert (proposal.state, proposal.reason) == ("discarded", "invalid_target")
+
+
+def test_two_facts_of_one_text_about_its_subject_do_not_contradict_one_another(
+    open_tally: OpenTally,
+) -> None:
+    facts = ["Anna moved to Kiel in May.", "The flat has a view of the port."]
+    with opened(open_tally, extractor=Scripted(facts)) as tally:
+        anna = tally.bind()
+        anna.remember("Anna moved to Kiel in May. The flat sees the port.", subject="home")
+        tally.drain()
+        made = [
+            anna.reviews.decide(each.id, "accept", reason="so it is").made
+            for each in anna.reviews.list()
+        ]
+        assert [anna.get(str(each)).subject for each in made] == ["home", "home"]
+        assert [anna.inspect(str(each)).contradicted_by for each in made] == [(), ()]
+
+
 def test_a_withdrawal_waits_and_becomes_a_tombstone_that_can_be_recovered(
     open_tally: OpenTally,
 ) -> None:

@@ -80,7 +80,7 @@ WORDS: dict[str, list[Any]] = {
     "language": [None, None, None, "de"],
     "source": [None, None, None, "file://a"],
 }
-LINKS = ("derived_from", "evidence", "related_to", "depends_on")
+LINKS = ("derived_from", "evidence", "related_to", "depends_on", "contradicts")
 MODES = {
     "remember": ["auto", "raw", "sync", "async"],
     "explore": ["links", "dependencies", "about"],

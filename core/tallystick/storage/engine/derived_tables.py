@@ -13,9 +13,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 
-from tallystick.storage.engine.packing import PackedName, PackedText, PackedVector
+from tallystick.storage.engine.packing import PackedDigest, PackedName, PackedText, PackedVector
 from tallystick.storage.engine.schema import Key, metadata
 
 entity_names = Table(
@@ -96,12 +97,17 @@ search_text = Table(
     Column("tags", Text, nullable=False),
     Column("names", Text),
     Column("labels", Text, nullable=False, server_default="{}"),
+    Column("subject", PackedDigest),
     Index(None, "scope_id", "revision", "doc"),
+    Index(
+        "ix_search_text_subject", "scope_id", "subject", sqlite_where=text("subject IS NOT NULL")
+    ),
 )
 """The words by which an active memory is found, analyzed by `ranking`; NULL once it may no longer
 be found.
 
-`names` is a JSON list where the memory gives several names of one person. `revision` is that of its
+`names` is a JSON list where the memory gives several names of one person, `subject` the digest of
+its subject: all values of one subject have the same. `revision` is that of its
 scope when the row last changed, so that a process reads only rows that are new to it.
 """
 

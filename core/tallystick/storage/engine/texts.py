@@ -121,6 +121,7 @@ OWNERS: dict[str, Rows] = {
         "memory",
         texts="words tags names labels",
         names="speaker",
+        codes="subject",
         emptied={
             "words": None,
             "marks": 0,
@@ -128,6 +129,7 @@ OWNERS: dict[str, Rows] = {
             "tags": "[]",
             "names": None,
             "labels": "{}",
+            "subject": None,
         },
     ),
     "vectors": Rows("vectors for recall", "memory", texts="vector", codes="fingerprint"),

@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from tallystick.ranking.segment import Entry
+from tallystick.records import text_digest
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.dialects import text_position
 from tallystick.storage.engine.prepared import Prepared, insert_row, integer_list, upsert
@@ -37,12 +38,12 @@ LOCAL_ONLY = 128
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
 _ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
-_SHOWN = ("revision", "words", "marks", "speaker", "tags", "names", "labels")
+_SHOWN = ("revision", "words", "marks", "speaker", "tags", "names", "labels", "subject")
 _SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
 _DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
 _HIDE = Prepared(
     "UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
-    "labels = '{}', revision = :to_revision WHERE doc = :d"
+    "labels = '{}', subject = NULL, revision = :to_revision WHERE doc = :d"
 )
 _TOUCH = Prepared(
     update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision"))
@@ -102,6 +103,7 @@ class TextRow(NamedTuple):
     """The names of one person, where the memory lists them."""
     labels: tuple[tuple[str, str], ...] = ()
     """What lists and recall filter by, such as the status, by name."""
+    subject: str | None = None
 
 
 def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision: int) -> None:
@@ -116,6 +118,7 @@ def show_text(tx: Connection, doc: int, scope_id: int, row: TextRow, *, revision
         "tags": json.dumps(row.tags, ensure_ascii=False) if row.tags else "[]",
         "names": json.dumps(row.names, ensure_ascii=False) if row.names else None,
         "labels": json.dumps(dict(row.labels), ensure_ascii=False) if row.labels else "{}",
+        "subject": None if row.subject is None else text_digest("subject", row.subject),
     }
     _SHOW(tx, values)
 
@@ -246,6 +249,23 @@ def find_labelled(
         *(position(_x.c.labels, piece) > 0 for piece in pieces),
     )
     return set(connection.execute(query).scalars())
+
+
+def about_subjects(
+    connection: Connection, scope_ids: Sequence[int], subjects: Collection[str], *, most: int
+) -> list[int]:
+    """Return the active memories of these scopes about one of `subjects`, newest first."""
+    digests = [text_digest("subject", subject) for subject in subjects]
+    query = (
+        select(_x.c.doc)
+        .join(_m, _m.c.doc == _x.c.doc)
+        .where(
+            _x.c.scope_id.in_(list(scope_ids)),
+            _x.c.subject.in_(digests),
+            _m.c.state == "active",
+        )
+    )
+    return list(connection.execute(query.order_by(_x.c.doc.desc()).limit(most)).scalars())
 
 
 def active_docs(

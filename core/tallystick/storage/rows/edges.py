@@ -15,16 +15,18 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    func,
     insert,
     literal_column,
     or_,
     select,
+    text,
     update,
 )
 
 from tallystick.records import EdgeKind
 from tallystick.storage.engine import containment, tables, texts
-from tallystick.storage.engine.prepared import Prepared
+from tallystick.storage.engine.prepared import Prepared, integer_list
 
 _LONGEST_CHAIN = 32
 """How many edges of one kind are followed, one from the other."""
@@ -200,6 +202,35 @@ def touching(connection: Connection, docs: Iterable[int], *, most: int) -> list[
         _row(row)
         for row in connection.execute(query.order_by(_e.c.created_at, _e.c.id).limit(most))
     ]
+
+
+class Contradiction(NamedTuple):
+    """Two memories that contradict one another, or that a person said do not."""
+
+    id: str
+    from_doc: int
+    to_doc: int
+    is_open: bool
+
+
+_CONTRADICTS = select(_e.c.id, _e.c.from_doc, _e.c.to_doc, _e.c.valid_until.is_(None)).where(
+    _e.c.kind == literal_column("'CONTRADICTS'")
+)
+_DOCS = text("SELECT value FROM json_each(:docs)")
+_CONTRADICTIONS = Prepared(
+    _CONTRADICTS.where(_e.c.from_doc.in_(_DOCS)).union_all(
+        _CONTRADICTS.where(_e.c.to_doc.in_(_DOCS))
+    ),
+    postgresql=_CONTRADICTS.where(_e.c.from_doc == func.any(bindparam("docs"))).union_all(
+        _CONTRADICTS.where(_e.c.to_doc == func.any(bindparam("docs")))
+    ),
+)
+
+
+def contradictions(connection: Connection, docs: Sequence[int]) -> list[Contradiction]:
+    """Return the edges `CONTRADICTS` of some memories, in either direction, closed ones too."""
+    rows = _CONTRADICTIONS(connection, {"docs": integer_list(connection, docs)})
+    return [Contradiction(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
 
 def following(
