@@ -15,7 +15,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from tallystick.storage.engine.packing import PackedName, PackedText, PackedVector
+from tallystick.storage.engine.packing import PackedDigest, PackedName, PackedText, PackedVector
 from tallystick.storage.engine.schema import Key, metadata
 
 entity_names = Table(
@@ -118,6 +118,20 @@ vectors = Table(
 """float16 vectors of active memories by embedder, those of a text's slices one after the other.
 
 Two fingerprints are never compared.
+"""
+
+item_summaries = Table(
+    "item_summaries",
+    metadata,
+    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
+    Column("digest", PackedDigest, nullable=False),
+    Column("summary", PackedText, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("made_at", BigInteger, nullable=False),
+    Index(None, "digest"),
+)
+"""A short form of a memory's text for compiles; `digest` is that of the text as models are shown
+it. It goes with the text.
 """
 
 recall_segments = Table(
