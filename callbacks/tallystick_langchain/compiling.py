@@ -28,7 +28,7 @@ from tallystick.kit import (
 )
 from tallystick.kit.configurable import call_of_config, namespace_for
 from tallystick.kit.frames import without_frames
-from tallystick.records import CompileConfig, PolicyRule, Scope
+from tallystick.records import Compaction, CompileConfig, PolicyRule, Scope
 from tallystick.tally import BoundTally, Candidate, Tally
 from tallystick_langchain.render import (
     items_of,
@@ -61,6 +61,7 @@ def compile_messages(
     history_share: int | None = None,
     turn_share: int | None = None,
     compile_config: CompileConfig | None = None,
+    compaction: Compaction = "cut",
     system: str | SystemMessage | None = None,
     tools: Sequence[Any] = (),
     items: Iterable[Candidate] = (),
@@ -76,7 +77,7 @@ def compile_messages(
     """Return the messages to send for this state: `model.invoke(compile_messages(state, tally,
     budget=8_000))`. Their `tools` are those of `tools` that the rules let the model have.
 
-    The arguments up to `compile_config` are those of TallyMiddleware; `budget` is 32,000 unless it
+    The arguments up to `compaction` are those of TallyMiddleware; `budget` is 32,000 unless it
     is given. `state` is the messages, or a state that has them under `messages_key`: a dict,
     TypedDict, dataclass or pydantic model. It is not changed. `items` are candidates of your own
     beside the messages: files, documents, a diff. `memories` are recalled for the latest message of
@@ -104,6 +105,7 @@ def compile_messages(
         history_share=history_share,
         turn_share=turn_share,
         compile_config=compile_config,
+        compaction=compaction,
         rules=rules,
     )
     check_names("namespace", namespace)

@@ -62,7 +62,15 @@ from tallystick.kit import (
 from tallystick.kit.configurable import call_of_config, namespace_for
 from tallystick.kit.frames import without_frames
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
-from tallystick.records import CallContext, CompileConfig, ContextItem, PolicyRule, Scope, ToolSpec
+from tallystick.records import (
+    CallContext,
+    Compaction,
+    CompileConfig,
+    ContextItem,
+    PolicyRule,
+    Scope,
+    ToolSpec,
+)
 from tallystick.tally import AllowedModelCall, BoundTally, Tally
 from tallystick_langchain.approvals import approved_async, check_with_approval
 from tallystick_langchain.graph import agent_name_of, is_bubble_up, place_of, stop_step
@@ -107,6 +115,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         history_share: int | None = None,
         turn_share: int | None = None,
         compile_config: CompileConfig | None = None,
+        compaction: Compaction = "cut",
         namespace: Sequence[str] | None = None,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
@@ -139,6 +148,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             history_share=history_share,
             turn_share=turn_share,
             compile_config=compile_config,
+            compaction=compaction,
             rules=rules,
         )
         check_names("namespace", namespace)

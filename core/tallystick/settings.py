@@ -218,8 +218,8 @@ class Settings(BaseSettings):
     adapter: `pydantic-ai:ollama:qwen3`, `langchain:ollama:qwen3`, `llama-index:ollama:qwen3`.
     """
     summary_model: str | None = None
-    """A model that summarizes the communities of the graph, named like those; else summaries quote
-    their sources.
+    """A model that summarizes the communities of the graph, and memories for compiles with
+    `compaction="summary"`, named like those; else summaries quote their sources.
     """
 
     providers: tuple[str, ...] = ()

@@ -6,6 +6,5 @@ found again where a text writes them exactly. Off until a setting turns it on.
 
 from tallystick_graph.extension import EXTENSION
 from tallystick_graph.graph import Graph
-from tallystick_graph.models import ModelSummarizer
 
-__all__ = ["EXTENSION", "Graph", "ModelSummarizer"]
+__all__ = ["EXTENSION", "Graph"]

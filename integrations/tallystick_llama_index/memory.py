@@ -37,6 +37,7 @@ from tallystick.kit.binder import id_text
 from tallystick.kit.frames import framed_hits, without_frames
 from tallystick.logs import get_logger
 from tallystick.records import (
+    Compaction,
     CompileConfig,
     CompiledContext,
     ContextItem,
@@ -71,6 +72,8 @@ class TallyMemory(BaseMemory):
     """Number of memories from outside of the session that are recalled for the user's request."""
     compile_config: CompileConfig = Field(default_factory=lambda: CompileConfig(relevance_floor=0))
     """By default without a floor of relevance: a retriever has chosen the nodes."""
+    compaction: Compaction = "cut"
+    """What becomes of long memories that do not fit: `summary` takes theirs, where there is one."""
     _binder: Binder = PrivateAttr()
 
     def __init__(
@@ -83,8 +86,8 @@ class TallyMemory(BaseMemory):
         **fields: Any,
     ) -> None:
         """`actor` says who acts, by default what the call names in its instrument tags
-        (docs/policy.md, "Who acts"). `fields` are `token_limit`, `memories` and `compile_config`.
-        Raises InvalidInput.
+        (docs/policy.md, "Who acts"). `fields` are `token_limit`, `memories`, `compile_config`
+        and `compaction`. Raises InvalidInput.
         """
         binder = Binder(
             cast(Tally, tally),
@@ -149,6 +152,7 @@ class TallyMemory(BaseMemory):
             config=self.compile_config,
             target=FRAMED,
             coverage="recalled",
+            compaction=self.compaction,
         )
         limit = max(1, self.token_limit - initial_token_count)
         said = request.items[: len(request.items) - len(latest)]

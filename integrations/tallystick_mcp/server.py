@@ -71,13 +71,14 @@ TOOLS: Mapping[str, _Tool] = {
     ),
     "explore": _Tool(
         Explore,
-        "scopes: projects. list: what is stored. related: links; concluded from it. "
-        "dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
+        "scopes: scopes, projects. list: what is stored, by page. related: links; concluded from "
+        "it. dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
-        "context: a pack answering a question. wake: a session starts. working: a thread's plan. "
-        "runs: of agents. steps: of a run. receipt: of a step. why: what its context held. trace: "
-        "where a text is from. verify: it is unaltered. uses: steps with a memory. reviews: "
-        "proposals. approvals: pending. access: an actor's reach. policy: may a tool be called.",
+        "context: a pack answering a question. wake: as a session starts. working: the plan of a "
+        "thread. runs: recorded runs of agents. steps: of a run. receipt: of a step. why: what "
+        "the agent saw or missed. trace: where a sentence is from. verify: prove a run unaltered. "
+        "uses: steps with a memory. reviews: proposals. approvals: pending. access: an actor's "
+        "reach. policy: would rules allow a tool call.",
         _READS,
     ),
     "add": _Tool(

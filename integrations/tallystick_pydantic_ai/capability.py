@@ -78,7 +78,7 @@ from tallystick.kit.binder import id_text
 from tallystick.kit.frames import without_frames
 from tallystick.operations import NOTICE
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
-from tallystick.records import CompileConfig, Scope, StepKind, StepStatus
+from tallystick.records import Compaction, CompileConfig, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_pydantic_ai.actors import call_of_run
@@ -495,6 +495,8 @@ class TallyContext(OncePerAgent):
     history_share: int | None = None
     turn_share: int | None = None
     compile_config: CompileConfig | None = None
+    compaction: Compaction = "cut"
+    """What becomes of long memories that do not fit: `summary` takes theirs, where there is one."""
     task_type: str | None = None
     """Kind of task, as rules over items know it."""
     id: str | None = "tallystick_context"
@@ -516,6 +518,7 @@ class TallyContext(OncePerAgent):
             history_share=self.history_share,
             turn_share=self.turn_share,
             compile_config=self.compile_config,
+            compaction=self.compaction,
         )
         self._added: UserPromptPart | None = None
 
@@ -611,6 +614,7 @@ def Tallystick(
     history_share: int | None = None,
     turn_share: int | None = None,
     compile_config: CompileConfig | None = None,
+    compaction: Compaction = "cut",
     strict: bool = False,
     capture: Speakers = "off",
 ) -> CombinedCapability[Any]:
@@ -618,7 +622,8 @@ def Tallystick(
 
     `context` compiles each request to `budget` tokens, by default the window of the model, else
     32,000, with the best of `memories` recalled ones in at most `memory_budget`;
-    `context="memory"` leaves all but these as it is, and False compiles nothing. `tools` offers the
+    `context="memory"` leaves all but these as it is, and False compiles nothing.
+    `compaction="summary"` shortens memories by their summaries. `tools` offers the
     six memory tools; the two that ask a person need `DeferredToolRequests` in the agent's
     `output_type`, and are left out otherwise (`approval`, see `memory_toolset`); with `working` the
     model keeps its task and plan too. `record` makes receipts, and with `strict` a failure to
@@ -645,6 +650,7 @@ def Tallystick(
             "history_share": history_share is not None,
             "turn_share": turn_share is not None,
             "compile_config": compile_config is not None,
+            "compaction": compaction != "cut",
         },
         rules={"task_type": task_type},
     )
@@ -677,6 +683,7 @@ def Tallystick(
                 history_share=history_share,
                 turn_share=turn_share,
                 compile_config=compile_config,
+                compaction=compaction,
                 task_type=task_type,
             )
         )

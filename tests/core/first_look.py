@@ -13,7 +13,7 @@ FIRST_LOOK = {
     "errors/recording errors/storage",
     "learning/test_reflection.py": "learning/reflection_jobs memory/reviews tally/reviews",
     "graph/test_about.py": "memory/dependencies",
-    "graph/test_communities.py": "graph/concepts graph/models graph/overview graph/summaries "
+    "graph/test_communities.py": "graph/concepts graph/overview graph/summaries "
     "storage/index/communities",
     "graph/test_graph.py": "graph/aliases graph/derived graph/mentions graph/name_forms "
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
@@ -98,6 +98,7 @@ FIRST_LOOK = {
     "records/wire",
     "jobs/test_chroma_processes.py": "jobs/chroma memory/reconcile",
     "jobs/test_derived.py": "storage/index/marks",
+    "jobs/test_item_summaries.py": "memory/item_summaries storage/rows/item_summaries",
     "jobs/test_jobs.py": "jobs/background jobs/embedding jobs/runner jobs/worker records/jobs "
     "storage/rows/jobs upkeep/jobs tally/jobs tally/later_replays storage/rows/job_list",
     "learning/test_learning.py": "learning/decide learning/extract learning/extraction_jobs "

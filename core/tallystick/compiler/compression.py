@@ -12,7 +12,7 @@ from tallystick.compiler.budgeting import Ledger, by_worth, fill
 from tallystick.compiler.history import query_of, with_short_turns
 from tallystick.compiler.measure import shown_tokens
 from tallystick.compiler.required import may_shorten
-from tallystick.compiler.shorten import shorten
+from tallystick.compiler.shorten import GAP, shorten
 from tallystick.compiler.state import Exclusion, Inclusion, Shortened, State
 from tallystick.records import SummaryWish, text_digest
 
@@ -143,11 +143,15 @@ def _summary(state: State, head: str, available: int) -> Shortened | None:
     if not text.strip():
         return None
     tokens = shown_tokens(state, state.items[head], text)
-    return (
-        Shortened("compressed_summary", text, tokens)
-        if tokens <= available and tokens < state.tokens[head]
-        else None
-    )
+    if tokens > available or tokens >= state.tokens[head]:
+        return None
+    content = state.items[head].content
+    if all(piece.strip() in content for piece in text.split(GAP.strip())):
+        # Its own sentences, chosen before anybody asked: the request chooses better ones.
+        chosen = _shorten_item(state, head, tokens, query_of(state))
+        if chosen is not None:
+            return chosen
+    return Shortened("compressed_summary", text, tokens)
 
 
 def _shorten_item(state: State, head: str, available: int, query: list[str]) -> Shortened | None:

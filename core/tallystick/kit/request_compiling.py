@@ -18,6 +18,7 @@ from tallystick.kit.conversations import AGENT_CONFIG
 from tallystick.kit.turn_recall import recall_for_turn
 from tallystick.recorder import Step
 from tallystick.records import (
+    Compaction,
     CompileConfig,
     CompiledContext,
     ContextItem,
@@ -81,14 +82,17 @@ class RequestCompiler:
         history_share: int | None = None,
         turn_share: int | None = None,
         compile_config: CompileConfig | None = None,
+        compaction: Compaction = "cut",
         rules: Sequence[PolicyRule] = (),
     ) -> None:
         """`budget` is the tokens of a request, `reserve` of which stay free for the answer; by
         default the window of the model, else 32,000. `memory_budget` is the most tokens of what is
         recalled, `memories` the number to choose from. The shares are those of CompileConfig.
-        Raises InvalidInput, also for an argument that the mode cannot honour.
+        `compaction` is that of `compile`. Raises InvalidInput, also for an argument that the mode
+        cannot honour.
         """
         check_word("context", context, ContextMode)
+        check_word("compaction", compaction, Compaction)
         check_count("reserve", reserve)
         check_count("memory_budget", memory_budget, least=1)
         check_count("memories", memories)
@@ -114,7 +118,7 @@ class RequestCompiler:
         self._budget, self._reserve = budget, reserve
         self._memory_budget, self._memories = memory_budget, memories
         self._rules = tuple(rules)
-        self._config = compile_config
+        self._config, self._compaction = compile_config, compaction
         self._shares = given
 
     @property
@@ -140,6 +144,7 @@ class RequestCompiler:
             "provider": request.provider,
             "task_type": request.task_type,
             "rules": self._rules,
+            "compaction": self._compaction,
         }
         if not self.is_whole:
             plain = [item for item in request.items if isinstance(item, ContextItem)]

@@ -73,7 +73,7 @@ def follow_origins(write: Write, origin: memories.Stored, after: Memory) -> None
 def withdraw_conclusion(write: Write, conclusion: memories.Stored, origin: memories.Stored) -> None:
     """Take a conclusion out of recall, all of whose origins are gone; a person's stays there."""
     update: dict[str, Any] = {"corrected": ORIGIN_GONE}
-    update |= {} if _is_a_persons(write.tx, conclusion) else {"state": "hidden"}
+    update |= {} if is_a_persons(write.tx, conclusion) else {"state": "hidden"}
     _move(write, conclusion, origin, update, ORIGIN_GONE)
 
 
@@ -86,7 +86,7 @@ def unfounded(connection: Connection) -> list[memories.Stored]:
         if not is_made_by_extension(stored.memory)
         and (hold := _origins_hold(connection, stored))
         and not any(hold)
-        and (stored.memory.corrected is None or not _is_a_persons(connection, stored))
+        and (stored.memory.corrected is None or not is_a_persons(connection, stored))
     ]
 
 
@@ -151,7 +151,7 @@ def withdraw_copies(write: Write, origin: memories.Stored, sharing: edges.Sharin
         edges.close(write.tx, [edge_id], at=write.now)
 
 
-def _is_a_persons(connection: Connection, conclusion: memories.Stored) -> bool:
+def is_a_persons(connection: Connection, conclusion: memories.Stored) -> bool:
     """Return True if a person accepted, edited or pinned a conclusion."""
     memory = conclusion.memory
     if memory.pinned or memory.locked_until is not None:

@@ -25,7 +25,16 @@ from tallystick.records import AccessKind, Actor, EdgeKind, Memory, Scope, Sourc
 from tallystick.storage import Connection, ScopeRow
 from tallystick.storage.engine.writes import require
 from tallystick.storage.index import search
-from tallystick.storage.rows import edges, jobs, journal, memories, memory_versions, parts, scopes
+from tallystick.storage.rows import (
+    edges,
+    item_summaries,
+    jobs,
+    journal,
+    memories,
+    memory_versions,
+    parts,
+    scopes,
+)
 
 
 @dataclass(frozen=True)
@@ -179,6 +188,8 @@ class MemoryWrite:
             # A shared copy has no source for each of its texts: what it said is named by nothing.
             parts.drop(self.tx, current.scope_id, current.content_key)
         self._reindex(current, memory, vector)
+        if memory.state not in memories.FINDABLE or not _keeps_vectors(before, memory):
+            item_summaries.drop(self.tx, [current.doc])
         for extension in self.context.extensions:
             extension.on_rewrite(self, current, memory)
         follow_origins(self, current, memory)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
+from tallystick.memory.fields import text_for_model
 from tallystick.policy.redaction import Redactor
 from tallystick.ranking import analyze, slices
 from tallystick.records import Hit, Memory
@@ -64,6 +65,13 @@ def memory_for_model(redactor: Redactor, memory: Memory) -> Memory:
     assert isinstance(redacted, dict)
     tags = cast("list[str]", redacted["tags"])
     return memory.model_copy(update={**redacted, "tags": tuple(tags)})
+
+
+def candidate_for_model(redactor: Redactor, memory: Memory) -> Memory:
+    """Return a memory as a compile chooses it: without secrets, its text as a model is shown it."""
+    memory = memory_for_model(redactor, memory)
+    text = text_for_model(memory.kind, shown_text(memory))
+    return memory if text == memory.content else memory.model_copy(update={"content": text})
 
 
 def hit_for_model(redactor: Redactor, hit: Hit) -> Hit:

@@ -55,6 +55,7 @@ from tallystick.records.canonical import (
 )
 from tallystick.records.context import (
     COVERAGE_TITLES,
+    Compaction,
     CompilationDecision,
     CompilationRequest,
     CompileConfig,
@@ -353,6 +354,7 @@ __all__ = [
     "CompiledContext",
     "ContextCandidate",
     "ContextItem",
+    "Compaction",
     "Coverage",
     "ContextPack",
     "Correction",

@@ -39,6 +39,8 @@ ItemKind = Literal[
 ]
 Sensitivity = Literal["public", "internal", "restricted", "secret"]
 Decision = Literal["include", "exclude", "compress", "redact"]
+Compaction = Literal["cut", "summary"]
+"""What becomes of a long memory that does not fit: it is cut, or its summary stands for it."""
 Coverage = Literal["whole", "recalled"]
 """The part of a model request that a compile decided over: all of it, or what memory added."""
 COVERAGE_TITLES: Mapping[Coverage | None, str] = {

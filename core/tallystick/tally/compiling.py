@@ -15,8 +15,7 @@ from tallystick.compiler import compile_context
 from tallystick.compiler.outline import frame_bodies
 from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory import WorkingMemory
-from tallystick.memory.fields import text_for_model
-from tallystick.memory.passages import memory_for_model, shown_text
+from tallystick.memory.passages import candidate_for_model
 from tallystick.policy.redaction import Redactor
 from tallystick.ranking import CONFIDENT
 from tallystick.recorder import Step
@@ -87,9 +86,9 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redac
             if candidate.score >= CONFIDENT:
                 found.add(candidate.memory.id)
             contradicted_by[candidate.memory.id] = candidate.contradicted_by
-            memories.append(_for_model(_detach_mappings(candidate.memory), redactor))
+            memories.append(candidate_for_model(redactor, _detach_mappings(candidate.memory)))
         elif isinstance(candidate, Memory):
-            memories.append(_for_model(_detach_mappings(candidate), redactor))
+            memories.append(candidate_for_model(redactor, _detach_mappings(candidate)))
         elif isinstance(candidate, WorkingMemory):
             items.extend(
                 item.model_copy(update={"content": redactor.redact_text(item.content).text})
@@ -258,12 +257,6 @@ def _detach_mappings(record: _Record) -> _Record:
     else:
         mappings = record.metadata or record.source_ref.metadata
     return record.model_copy(deep=True) if mappings else record
-
-
-def _for_model(memory: Memory, redactor: Redactor) -> Memory:
-    memory = memory_for_model(redactor, memory)
-    text = text_for_model(memory.kind, shown_text(memory))
-    return memory if text == memory.content else memory.model_copy(update={"content": text})
 
 
 def _relevance(services: Services, request: CompilationRequest) -> dict[str, int]:

@@ -14,6 +14,7 @@ from pydantic import Field, SkipValidation
 from tallystick import memory
 from tallystick.errors import InvalidInput
 from tallystick.memory import WorkingMemory
+from tallystick.memory.item_summaries import queue_wishes, read_summaries
 from tallystick.policy.rule_checks import CALLS, check_rules
 from tallystick.policy.tool_schemas import read_by_schema
 from tallystick.ranking import UNRELATED, quantise
@@ -23,6 +24,7 @@ from tallystick.recorder import (
     current_step,
 )
 from tallystick.records import (
+    Compaction,
     CompilationRequest,
     CompileConfig,
     CompiledContext,
@@ -240,6 +242,7 @@ def compile(
     as_of: Moment | None = None,
     working: WorkingMemory | bool = True,
     coverage: Coverage = "whole",
+    compaction: Compaction = "cut",
 ) -> CompiledContext:
     """Choose the best context that fits `budget` tokens, with a decision for every candidate.
 
@@ -249,6 +252,8 @@ def compile(
     another run takes its place. `rules` are added to those of the tally; a `config` that names
     no weights has those of the settings. Say `coverage="recalled"` where you add what it
     returns to a request that holds more: no receipt says then that it is all that was sent.
+    With `compaction="summary"` a memory that does not fit goes in by its summary, where there is
+    one; where there is none a job makes it for a later compile (docs/compiler.md, "Summaries").
 
     Inside a step of a run the compile is recorded with it, and refused where a candidate stands
     in a scope that not all readers of the run may read. Raises InvalidInput, InvalidRecord,
@@ -272,6 +277,9 @@ def compile(
         view._services.zone,
         view._services.memory.redactor,
     )
+    kept: dict[str, str] = {}
+    if compaction == "summary":
+        kept = read_summaries(view._services.memory, [each.id for each in candidates.memories])
     with view._observe_call("compile", "compile") as call:
         if call.step is not None:
             require_fitting_scopes(view._services, view.actor, candidates, call.step.run.scope)
@@ -303,14 +311,19 @@ def compile(
                 "as_of": view._services.store.clock.now() if at is None else at,
                 "compile_config": apply_weights(config, view._services.settings.compile_weights),
                 "target": target or TargetProfile(),
-                "summaries": dict(summaries or {}),
+                "summaries": kept | dict(summaries or {}),
                 "agent": view.actor.agent,
                 "task_type": task_type,
                 "environment": environment or view._services.settings.environment,
                 "coverage": coverage,
             }
         )
-        return compile_request(view._services, request, call, view._approvals, home=view.scope)
+        compiled = compile_request(view._services, request, call, view._approvals, home=view.scope)
+    if compaction == "summary" and queue_wishes(
+        view._services.memory, view.actor, compiled.wishes, candidates.memories
+    ):
+        view._wake_worker()
+    return compiled
 
 
 def compile_again(

@@ -1,19 +1,26 @@
-"""Keep what was said in a run as turns: each once, whoever observes it."""
+"""Keep what was said in a run as turns, each once, and what a tool returned in one."""
 
 from __future__ import annotations
 
+import json
+
+from tallystick.errors import InvalidInput, NotFound
+from tallystick.memory.change import require_reason
 from tallystick.recorder import (
     Run,
+    Step,
 )
 from tallystick.records import (
     NewMemory,
     Remembered,
     SourceRef,
+    StepEntry,
 )
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import journal
 from tallystick.tally.captured_turns import Captured, TurnsOfRun
 from tallystick.tally.memory_view import MemoryView
+from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.session_turns import newest_exchange, scopes_of_session
 
 
@@ -70,6 +77,53 @@ def keep_turn(
             words = captured.words(role, turn.content)
             captured.add(words, Captured(observer, remembered, view.scope))
     return [results[role] for role in turns]
+
+
+def keep_tool_output(
+    view: MemoryView, step: Step | str, *, reason: str, kind: str = "artifact"
+) -> Remembered:
+    """Remember what the tool of a recorded step returned, as a memory whose source is the step and
+    its entry. It is redacted as every memory is; `reason` says why it is worth keeping, and is kept
+    in the source. A text stays as it is, anything else is its JSON.
+
+    Raises NotFound for a step that the actor may not see, and for one without an output or whose
+    output was erased or not kept; InvalidInput for a step of another scope; and what `remember`
+    does.
+    """
+    require_reason(reason)
+    recordings = BoundRecordings(view)
+    record = recordings.step(step if isinstance(step, str) else step.id)
+    run = recordings.run(record.run_id)
+    if run.scope != view.scope:
+        raise InvalidInput(
+            f"`step`: {record.id} was recorded in {run.scope}, and this would keep its output in "
+            f"{view.scope}. Keep it where it was recorded, and promote it with a preview."
+        )
+    outputs = [each for each in recordings.entries(record.id) if each.kind == "tool_result"]
+    if not outputs:
+        raise NotFound(f"Step {record.id} has no tool output.")
+    entry = outputs[-1]
+    if entry.payload is None:
+        raise NotFound(f"The tool output of step {record.id} is not there: {entry.payload_state}.")
+    new = NewMemory(
+        content=_text_of(entry),
+        kind=kind,
+        source=SourceRef(
+            source_type="tool",
+            uri=f"step:{record.id}",
+            title=record.name,
+            metadata={"entry": entry.id, "reason": reason},
+        ),
+        source_run_id=run.id,
+        source_step_ids=(record.id,),
+    )
+    return view.remember_many([new])[0]
+
+
+def _text_of(entry: StepEntry) -> str:
+    payload = entry.payload
+    result = payload.get("result", payload) if isinstance(payload, dict) else payload
+    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
 
 
 def _find_kept(

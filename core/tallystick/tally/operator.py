@@ -302,7 +302,7 @@ class Operator:
         *,
         purpose: Annotated[
             Literal["extract", "decide", "summarize"] | None,
-            Field(description="extract, decide or summarize; by default any."),
+            Field(description="extract, decide, summarize or summarize_item; by default any."),
         ] = None,
         limit: Annotated[Limit, Field(description="Calls at most.")] = 50,
         before: Annotated[str | None, PAGE_BEFORE] = None,

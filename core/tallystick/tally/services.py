@@ -28,6 +28,7 @@ from tallystick.errors import (
 )
 from tallystick.extension import Extension, load_extensions
 from tallystick.jobs import Background, Chore
+from tallystick.jobs.item_summaries import ItemSummaries, ItemSummaryHandler
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.policy.engines import KingfisherFinder
@@ -133,7 +134,9 @@ class OpenOptions(TypedDict, total=False):
     decider: Annotated[DeciderLike | Sequence[DeciderLike] | None, SkipValidation]
     """Decides what becomes of the facts; given as an `extractor`."""
     summarizer: Annotated[SummarizerLike | None, SkipValidation]
-    """Says what each community of the graph is about, where the setting `graph` is on."""
+    """Says what each community of the graph is about, where the setting `graph` is on, and shortens
+    memories for compiles with `compaction="summary"`.
+    """
     clock: Clock | None
     """Tells the time."""
     ids: Ids | None
@@ -251,6 +254,7 @@ class Services:
             self.memory,
             [
                 self._retention,
+                ItemSummaryHandler(self.memory, self.outbound),
                 *(
                     handler
                     for extension in self.extensions
@@ -258,9 +262,12 @@ class Services:
                 ),
             ],
             derived=[
-                derived
-                for extension in self.extensions
-                for derived in extension.derived(self.memory)
+                ItemSummaries(self.memory),
+                *(
+                    derived
+                    for extension in self.extensions
+                    for derived in extension.derived(self.memory)
+                ),
             ],
             chores=[
                 Chore(partial(self.gate.flush, wait=False), _READS_AFTER),

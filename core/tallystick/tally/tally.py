@@ -38,7 +38,7 @@ from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.jobs import Jobs
-from tallystick.tally.kept_turns import keep_turn
+from tallystick.tally.kept_turns import keep_tool_output, keep_turn
 from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.operator import Operator
@@ -404,6 +404,7 @@ class BoundTally(MemoryView):
     run = daily_verbs.run
     join_run = daily_verbs.join_run
     keep_turn = keep_turn
+    keep_tool_output = keep_tool_output
     call_model = model_calls.call_model
     stream_model = model_calls.stream_model
     check_tool_call = daily_verbs.check_tool_call

@@ -176,6 +176,20 @@ def test_relevant_items_that_were_left_out_or_cut_become_wishes(compile_items: C
     )
 
 
+def test_of_a_summary_by_its_own_sentences_the_request_chooses_them(compile_items: Compile) -> None:
+    text = f"{STORY} The pilot was called Petri. {STORY}"
+    first = f"{STORY} […]"
+    compiled = compile_items(
+        [item("x", text)],
+        token_budget=words(first) + 4,
+        query="Who was the pilot?",
+        summaries={text_digest("summary-input", text): first},
+        compile_config=small(),
+    )
+    assert compiled.decision("x").reason_code == "compressed_extractive"
+    assert "Petri" in compiled.selected_items[0].content
+
+
 def test_what_is_not_relevant_is_not_wished_for(compile_items: Compile) -> None:
     compiled = compile_items(
         [item("x", STORY)], token_budget=5, relevance={"x": 499_999}, compile_config=small()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.core.graph.naming import named
 
-from tallystick.errors import NotFound, SettingsError
+from tallystick.errors import NotFound
 from tallystick.records import Actor, ExploredCommunity, ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.storage.engine import containment, tables
@@ -295,11 +295,6 @@ def test_a_summary_that_cannot_be_used_is_none(open_tally: OpenTally) -> None:
         assert community.summarized_by is None
         [job] = [job for job in tally.bind(ROOT).jobs.list() if job.kind == "summarize"]
         assert job.state not in ("done", "empty")
-
-
-def test_a_summarizer_that_nothing_would_call_is_refused(open_tally: OpenTally) -> None:
-    with pytest.raises(SettingsError, match="never called"):
-        open_tally(summarizer=Scribe())
 
 
 def test_a_memory_of_this_kind_that_somebody_remembered_is_theirs(open_tally: OpenTally) -> None:

@@ -210,6 +210,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
     "keep_turn": "for adapters, which observe a turn",
+    "keep_tool_output": "for the process that runs the tool",
     "on": "another view",
     "approvals": "has operations of its own",
     "corrections": "has operations of its own",

@@ -37,6 +37,7 @@ KEYS: dict[str, set[str]] = {
     "edges": {"scope_id", "id", "from_doc", "to_doc"},
     "entity_names": {"scope_id", "doc"},
     "idempotency": {"scope_id"},
+    "item_summaries": {"doc"},
     "jobs": {"scope_id", "id", "subject_id"},
     "journal": {"stream"},
     "memories": {"scope_id", "doc", "id"},

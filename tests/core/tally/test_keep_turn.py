@@ -21,6 +21,7 @@ from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.function import FunctionModel
 
 from tallystick import Actor, Tally
+from tallystick.errors import InvalidInput, NotFound
 from tallystick.kit import Speakers
 from tallystick.tally import BoundTally
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
@@ -29,6 +30,7 @@ from tallystick_pydantic_ai import Tallystick
 
 OpenTally = Callable[..., Tally]
 Play = Callable[[BoundTally, Speakers], None]
+SECRET = "ghp_aB3dE6gH9jK2mN5pQ8rT1vW4xY7zA0cF2hJk"
 ASKED, ANSWERED = "I live in Graz.", "Noted."
 
 
@@ -138,3 +140,51 @@ def test_a_turn_that_may_not_be_remembered_breaks_no_run(open_sqlite: OpenTally)
             assert chain.invoke(ASKED, config={"callbacks": [watching]}).content == ANSWERED
         assert watching.failures == 1
         assert tally.bind().recordings.runs()[0].gaps == 1
+
+
+def test_what_a_tool_returned_is_kept_with_its_step_as_the_source(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        ada = tally.bind(Actor(user="ada"))
+        with ada.run("pilot") as run:
+            with run.step("tool_call", name="depth") as step:
+                step.record("tool_result", {"result": f"12.5 m. Key {SECRET}"})
+            with run.step("tool_call", name="berths") as other:
+                other.record("tool_result", {"result": {"free": ["Süd 3"]}})
+        kept = ada.keep_tool_output(step, reason="the pilot relies on it")
+        memory = ada.get(kept.id)
+        assert memory.content.startswith("12.5 m. Key [redacted")
+        assert (memory.kind, memory.source_run_id) == ("artifact", run.id)
+        hits = ada.recall("Which key and how many m?")
+        [source] = next(hit.sources for hit in hits if hit.memory.id == kept.id)
+        assert (source.source_type, source.uri) == ("tool", f"step:{step.id}")
+        assert source.metadata["reason"] == "the pilot relies on it"
+        text = ada.get(ada.keep_tool_output(other.id, reason="it changes daily").id).content
+        assert text == '{"free": ["Süd 3"]}'
+
+
+def test_a_tool_output_that_is_not_there_is_refused(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        ada, ben = tally.bind(Actor(user="ada")), tally.bind(Actor(user="ben"))
+        root = tally.bind(Actor(user="root", role="operator"))
+        with ada.run("pilot") as run:
+            with run.step("model_call") as silent:
+                silent.record("response", {"text": "no tool"})
+            with run.step("tool_call", name="depth") as step:
+                step.record("tool_result", {"result": "12.5 m"})
+        with ada.run("pilot", retention="metadata_only") as run, run.step("tool_call") as quiet:
+            quiet.record("tool_result", {"result": "12.5 m"})
+        for bound, each, what in (
+            (ada, silent, "no tool output"),
+            (ada, quiet, "not_kept"),
+            (ben, step, "no run or step|no step|may see"),
+        ):
+            with pytest.raises(NotFound, match=what):
+                bound.keep_tool_output(each, reason="because")
+        with pytest.raises(InvalidInput, match="was recorded in"):
+            root.keep_tool_output(step, reason="because")
+        with pytest.raises(InvalidInput, match="reason"):
+            ada.keep_tool_output(step, reason=" ")
+        run_id = ada.recordings.step(step.id).run_id
+        root.operator.erase_recorded(run_id, reason="asked for", mode="apply")
+        with pytest.raises(NotFound, match="erased"):
+            ada.keep_tool_output(step, reason="because")

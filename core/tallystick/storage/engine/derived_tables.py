@@ -126,6 +126,20 @@ vectors = Table(
 Two fingerprints are never compared.
 """
 
+item_summaries = Table(
+    "item_summaries",
+    metadata,
+    Column("doc", Key, ForeignKey("memories.doc"), primary_key=True, autoincrement=False),
+    Column("digest", PackedDigest, nullable=False),
+    Column("summary", PackedText, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("made_at", BigInteger, nullable=False),
+    Index(None, "digest"),
+)
+"""A short form of a memory's text for compiles; `digest` is that of the text as models are shown
+it. It goes with the text.
+"""
+
 recall_segments = Table(
     "recall_segments",
     metadata,

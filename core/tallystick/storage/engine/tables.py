@@ -25,6 +25,7 @@ from tallystick.storage.engine.derived_tables import communities as communities
 from tallystick.storage.engine.derived_tables import community_members as community_members
 from tallystick.storage.engine.derived_tables import derived as derived
 from tallystick.storage.engine.derived_tables import entity_names as entity_names
+from tallystick.storage.engine.derived_tables import item_summaries as item_summaries
 from tallystick.storage.engine.derived_tables import partitions as partitions
 from tallystick.storage.engine.derived_tables import recall_segments as recall_segments
 from tallystick.storage.engine.derived_tables import relation_mentions as relation_mentions

@@ -133,6 +133,9 @@ OWNERS: dict[str, Rows] = {
         },
     ),
     "vectors": Rows("vectors for recall", "memory", texts="vector", codes="fingerprint"),
+    "item_summaries": Rows(
+        "summaries of memories", "memory", texts="summary", codes="digest made_by", leaves="never"
+    ),
     "recall_segments": Rows(
         "segments of recall", "scope", texts="data", codes="name", leaves="never"
     ),

@@ -38,6 +38,11 @@ class SourceText(NamedTuple):
     """True if a memory that was drawn from it has the same text."""
 
 
+def types_of(connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Return the types of some sources."""
+    return set(connection.execute(select(_s.c.source_type).where(_s.c.id.in_(ids))).scalars())
+
+
 def in_scopes(connection: Connection, scope_ids: Sequence[int]) -> Iterator[SourceText]:
     """Yield the sources of these scopes."""
     links, texts = tables.memory_sources.c, tables.memories.c
