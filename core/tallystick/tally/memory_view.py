@@ -168,9 +168,8 @@ class MemoryView:
 
     def _wake_worker(self) -> None:
         """Wake the background after a write: `Background.wake`, without its detour at every one."""
-        for event in self._services.background.wakes:
-            if not event.is_set():
-                event.set()
+        for event in (each for each in self._services.background.wakes if not each.is_set()):
+            event.set()
 
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         """Return the id that `text` is a part of, among what this actor may see."""
@@ -612,7 +611,7 @@ class MemoryView:
                 query,
                 budget_tokens=budget_tokens,
                 counter=self._services.counter(model),
-                working=self._pack_items_of_run(scopes),
+                working=_pack_items(self._working_of_run(self._scopes(scopes))),
                 home=self.scope,
             )
             _record_pack(call, {"query": query}, pack)
@@ -636,7 +635,7 @@ class MemoryView:
                 self._scopes(scopes),
                 budget_tokens=budget_tokens,
                 counter=self._services.counter(model),
-                working=self._pack_items_of_run(scopes),
+                working=_pack_items(self._working_of_run(self._scopes(scopes))),
                 home=self.scope,
             )
             _record_pack(call, {}, pack)
@@ -646,10 +645,6 @@ class MemoryView:
         """Return everything that happened to a memory, oldest first. Raises NotFound."""
         self._admit("read")
         return memory.history(self._services.memory, self.actor, memory_id)
-
-    def _pack_items_of_run(self, scopes: Sequence[str | Scope] | None) -> tuple[PackItem, ...]:
-        of_run = self._working_of_run(self._scopes(scopes))
-        return () if of_run is None else of_run.pack_items()
 
     def _new_memory(
         self, item: NewMemory | Document | Mapping[str, Any] | str, call: ObservedCall
@@ -698,6 +693,9 @@ class Part:
 
 def _record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
     ids = [item.id for item in pack.items if item.chosen_as != "working"]
-    call.record(
-        "memory_read", {**request, "items": ids}, summary={"memories": ids, "tokens": pack.tokens}
-    )
+    summary = {"memories": ids, "tokens": pack.tokens}
+    call.record("memory_read", {**request, "items": ids}, summary=summary)
+
+
+def _pack_items(working: WorkingMemory | None) -> tuple[PackItem, ...]:
+    return () if working is None else working.pack_items()
