@@ -26,8 +26,8 @@ from tallystick.kit import (
     describe_value,
     note_unsent,
 )
-from tallystick.kit.configurable import call_of_config, namespace_for
-from tallystick.kit.frames import without_frames
+from tallystick.kit.binder import call_of_config, namespace_for
+from tallystick.kit.rendering import without_frames
 from tallystick.records import Compaction, CompileConfig, PolicyRule, Scope
 from tallystick.tally import BoundTally, Candidate, Tally
 from tallystick_langchain.render import (

@@ -48,8 +48,8 @@ from tallystick.kit import (
     refuse_unenforced_model_call,
     rules_requests,
 )
-from tallystick.kit.configurable import call_of_config
-from tallystick.kit.frames import without_frames
+from tallystick.kit.binder import call_of_config
+from tallystick.kit.rendering import without_frames
 from tallystick.recorder import Run, current_run, current_step, status_for
 from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally

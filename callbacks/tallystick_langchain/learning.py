@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from pydantic import BaseModel
 
 from tallystick.errors import MissingExtra
-from tallystick.kit.learning_models import declare
+from tallystick.kit.providers import declare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 

@@ -59,8 +59,8 @@ from tallystick.kit import (
     recordable_metadata,
     register_enforcer,
 )
-from tallystick.kit.configurable import call_of_config, namespace_for
-from tallystick.kit.frames import without_frames
+from tallystick.kit.binder import call_of_config, namespace_for
+from tallystick.kit.rendering import without_frames
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import (
     CallContext,

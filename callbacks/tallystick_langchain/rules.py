@@ -28,7 +28,7 @@ from tallystick.kit import (
     plain_arguments,
     register_enforcer,
 )
-from tallystick.kit.configurable import call_of_config
+from tallystick.kit.binder import call_of_config
 from tallystick.recorder import Run
 from tallystick.records import Scope
 from tallystick.tally import AllowedToolCall, BoundTally, Tally

@@ -21,7 +21,7 @@ from tallystick.kit import (
     is_enforced,
     run_memory_tool,
 )
-from tallystick.kit.configurable import call_of_config
+from tallystick.kit.binder import call_of_config
 from tallystick.operations import MODEL_TOOLS, MemoryTool, not_approved, offered_tools
 from tallystick.records import Scope
 from tallystick.tally import AllowedToolCall, BoundTally, Tally

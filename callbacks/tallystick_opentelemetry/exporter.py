@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode
 
 from tallystick.errors import InvalidInput, require
-from tallystick.kit.frames import text_for_model
+from tallystick.kit.rendering import text_for_model
 from tallystick.logs import get_logger
 from tallystick.recorder import RecordingEvent
 from tallystick.records import Receipt, RunRecord, StepRecord

@@ -48,8 +48,8 @@ from tallystick.checkpoints import (
 from tallystick.checkpoints.putting import CheckpointPut, WritesPut
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.kit import ActorSource, Binder, check_names, describe_value
-from tallystick.kit.checkpointing import is_remote, run_in_lane
-from tallystick.kit.configurable import call_of_config
+from tallystick.kit.background import is_remote, run_in_lane
+from tallystick.kit.binder import call_of_config
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_langgraph.encryption import splitter_and_cipher

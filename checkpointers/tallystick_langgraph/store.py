@@ -33,7 +33,7 @@ from langgraph.store.base import Item as StoreItem
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.kit import ActorSource, TallyElsewhere, binder_of, check_names
-from tallystick.kit.configurable import call_of_config
+from tallystick.kit.binder import call_of_config
 from tallystick.kit.elsewhere import ItemsElsewhere
 from tallystick.kit.item_filters import check_filter, passes
 from tallystick.memory import Item, Items, Put

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.protection import is_locked, is_pinned_for
+from tallystick.memory.memory_write import MemoryWrite, is_locked, is_pinned_for
 from tallystick.memory.reviews import is_whole_text
 from tallystick.policy.permissions import is_local_only
 from tallystick.records import (

@@ -18,9 +18,9 @@ from tallystick.settings import (
     folder_of,
     read_settings_file,
     settings_files,
+    trust_file,
 )
 from tallystick.tally import Tally
-from tallystick.user_state import trust_file
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import print_view
 from tallystick_cli.session import confirm, require_person

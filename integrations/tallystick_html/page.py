@@ -26,7 +26,7 @@ from tallystick.kit.transcripts import (
 )
 from tallystick.recorder.bundle import BundledRun, BundledStep, bundle_in, bundle_link, read_bundle
 from tallystick.records import COVERAGE_TITLES, CompiledContext, Json, StepEntry
-from tallystick.records.html import Html, cut, html_table, tag
+from tallystick.records.escaping import Html, cut, html_table, tag
 from tallystick_html.representations import duration, moment
 from tallystick_html.words import DECISIONS, REASONS
 

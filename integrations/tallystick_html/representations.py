@@ -15,7 +15,7 @@ from tallystick.records import (
     StepRecord,
     Verification,
 )
-from tallystick.records.html import Html, cut, html_table, tag
+from tallystick.records.escaping import Html, cut, html_table, tag
 from tallystick.records.times import moment_text
 from tallystick.tally import Recalled
 from tallystick_html.words import DECISIONS, reason

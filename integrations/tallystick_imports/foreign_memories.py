@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from tallystick.errors import InvalidInput, InvalidRecord, TallystickError
 from tallystick.kit import rows_of_store
-from tallystick.kit.journaling import note
+from tallystick.kit.sessions import note
 from tallystick.kit.transcripts import request_messages
 from tallystick.memory import Put
 from tallystick.records import Memory, NewMemory, SourceRef

@@ -71,7 +71,7 @@ from tallystick.kit import (
     rules_requests,
 )
 from tallystick.kit.binder import id_text
-from tallystick.kit.frames import without_frames
+from tallystick.kit.rendering import without_frames
 from tallystick.recorder import Run, status_for
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally

@@ -11,7 +11,7 @@ from llama_index.core.llms import LLM
 from pydantic import BaseModel
 
 from tallystick.errors import InvalidInput
-from tallystick.kit.learning_models import declare
+from tallystick.kit.providers import declare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 

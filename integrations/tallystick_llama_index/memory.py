@@ -31,10 +31,10 @@ from llama_index.core.schema import (
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import BudgetInfeasible, InvalidInput
-from tallystick.explanations import explain_validation
+from tallystick.errors.base import explain_validation
 from tallystick.kit import ActorSource, Binder, recall_for_turn
 from tallystick.kit.binder import id_text
-from tallystick.kit.frames import framed_hits, without_frames
+from tallystick.kit.rendering import framed_hits, without_frames
 from tallystick.logs import get_logger
 from tallystick.records import (
     Compaction,

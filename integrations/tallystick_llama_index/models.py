@@ -38,7 +38,7 @@ from tallystick.kit import (
     register_enforcer,
     run_under_way,
 )
-from tallystick.kit.frames import without_frames
+from tallystick.kit.rendering import without_frames
 from tallystick.recorder import current_run
 from tallystick.records import CompileConfig, Scope
 from tallystick.tally import BoundTally, Tally

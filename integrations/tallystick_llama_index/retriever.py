@@ -13,7 +13,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, Te
 
 from tallystick.aio import in_thread
 from tallystick.kit import ActorSource, TallyElsewhere, binder_of, check_count, check_names
-from tallystick.kit.frames import codes_of, hits_for_model
+from tallystick.kit.rendering import codes_of, hits_for_model
 from tallystick.records import Hit, Scope
 from tallystick.records.escaping import as_item, as_name
 from tallystick.records.framing import CLOSE, NOTICE, OPEN

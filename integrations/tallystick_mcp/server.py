@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tallystick.aio import in_thread
 from tallystick.errors import ApprovalRequired, InvalidInput, TallystickError
-from tallystick.explanations import explain_validation
+from tallystick.errors.base import explain_validation
 from tallystick.kit import (
     check_actor,
     check_tally,

@@ -75,7 +75,7 @@ from tallystick.kit import (
     rules_requests,
 )
 from tallystick.kit.binder import id_text
-from tallystick.kit.frames import without_frames
+from tallystick.kit.rendering import without_frames
 from tallystick.operations import NOTICE
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import Compaction, CompileConfig, Scope, StepKind, StepStatus

@@ -13,7 +13,7 @@ from pydantic_ai.exceptions import ContentFilterError, UnexpectedModelBehavior
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.usage import RunUsage
 
-from tallystick.kit.learning_models import declare
+from tallystick.kit.providers import declare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
 

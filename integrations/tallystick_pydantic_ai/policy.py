@@ -48,7 +48,7 @@ from tallystick.kit import (
     release_enforcement,
     rules_requests,
 )
-from tallystick.kit.frames import without_frames
+from tallystick.kit.rendering import without_frames
 from tallystick.records import Scope, json_bytes
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_pydantic_ai.actors import call_of_run

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from tallystick.errors import InvalidInput, TallystickError
-from tallystick.explanations import explain_validation
+from tallystick.errors.base import explain_validation
 from tallystick.logs import get_logger
 from tallystick.records import JsonObject, Record
 from tallystick.tally import BoundTally, Recalled

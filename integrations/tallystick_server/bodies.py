@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError, WrapValidator
 
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.explanations import explain_validation
+from tallystick.errors.base import explain_validation
 from tallystick_server.guard import BODY_LIMIT
 from tallystick_server.routes import BULK, PREFIX
 

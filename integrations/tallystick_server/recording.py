@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
-from tallystick.kit.tool_calls import (
+from tallystick.kit.rendering import (
     ToolCall,
     record_tool_call,
     record_tool_error,

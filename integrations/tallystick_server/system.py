@@ -15,7 +15,7 @@ from tallystick import __version__
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.kit import has_rules, tool_arguments
-from tallystick.kit.frames import codes_for_caller
+from tallystick.kit.rendering import codes_for_caller
 from tallystick.operations import MODEL_TOOLS
 from tallystick.records import Foil, JsonObject, Receipt
 from tallystick.tally import AllowedToolCall, BoundTally

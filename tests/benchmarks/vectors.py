@@ -25,8 +25,7 @@ import numpy as np
 from tallystick import Tally
 from tallystick.ranking import Corpus, Entry, cosines, indexed_words
 from tallystick.storage import ChromaIndex
-from tallystick.storage.index.chroma import VectorPoint
-from tallystick.storage.index.chroma_layout import IndexState, Layout
+from tallystick.storage.index.chroma import IndexState, Layout, VectorPoint
 from tallystick.tally.services import services_of
 
 if TYPE_CHECKING:

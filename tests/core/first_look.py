@@ -9,8 +9,7 @@ through others are listed here, by the file that tests them first.
 from __future__ import annotations
 
 FIRST_LOOK = {
-    "test_settings.py": "remedies user_state errors/access errors/base errors/models "
-    "errors/recording errors/storage",
+    "test_settings.py": "errors/access errors/base errors/models errors/recording errors/storage",
     "learning/test_reflection.py": "learning/reflection_jobs memory/reviews tally/reviews",
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview graph/summaries "
@@ -19,33 +18,26 @@ FIRST_LOOK = {
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
     "test_extension.py": "graph/extension learning/extension",
     "memory/test_matching.py": "access/confirm",
-    "memory/test_pins.py": "memory/protection",
     "memory/test_secrets.py": "upkeep/imported_secrets",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
-    "compiler/test_rules.py": "policy/rules policy/rule_checks",
-    "policy/test_arguments.py": "policy/tool_classes",
+    "compiler/test_rules.py": "policy/rules",
     "tally/test_async_view.py": "tally/served_verbs",
-    "tally/test_arguments.py": "access/short_ids storage/rows/short_ids tally/corrections "
-    "records/html",
-    "access/test_access_tokens.py": "records/access_tokens storage/rows/access_tokens",
+    "tally/test_arguments.py": "storage/rows/short_ids tally/corrections",
+    "access/test_access_tokens.py": "storage/rows/access_tokens",
     "access/test_approvals.py": "storage/rows/approvals tally/approvals",
-    "kit/test_enforcement.py": "access/enforcers tally/call_rules tally/enforcement",
-    "memory/test_packs.py": "memory/passages ranking/passages",
-    "memory/test_recall.py": "access/visibility memory/context ranking/order ranking/corpus "
-    "ranking/question ranking/likeness ranking/signals ranking/vocabulary "
-    "storage/index/search",
+    "kit/test_enforcement.py": "tally/call_rules tally/enforcement",
+    "memory/test_packs.py": "memory/passages",
+    "memory/test_recall.py": "memory/context ranking/order ranking/corpus ranking/question "
+    "ranking/signals ranking/vocabulary storage/index/search",
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
     "ranking/segment storage/index/corpus_cache storage/index/segment_files "
     "storage/index/segments",
-    "kit/test_capture.py": "kit/call_tree kit/tool_calls testing/capture testing/comparison",
+    "kit/test_capture.py": "kit/call_tree testing/capture",
     "../callbacks/test_langchain_middleware.py": "kit/rendering testing/adapter_contract",
     "../integrations/test_checked_arguments.py": "policy/tool_schemas",
     "../integrations/test_first_arguments.py": "kit/arguments",
-    "memory/test_warming.py": "kit/warming",
-    "../integrations/test_dashboard_days.py": "memory/activity",
-    "../integrations/test_foreign_memories.py": "kit/journaling storage/move/foreign_stores",
-    "../integrations/test_remote_tools.py": "kit/elsewhere kit/item_filters kit/remote_binder",
-    "../integrations/test_dbos.py": "kit/job_running",
+    "../integrations/test_foreign_memories.py": "storage/move/foreign_stores",
+    "../integrations/test_remote_tools.py": "kit/elsewhere kit/item_filters",
     "../integrations/test_mcp.py": "kit/confirmations",
     "../integrations/test_hooks.py": "kit/sessions",
     "../integrations/test_providers.py": "kit/conversations kit/plain_tools kit/providers "
@@ -53,26 +45,21 @@ FIRST_LOOK = {
     "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
     "../integrations/test_hooks_beside_adapters.py": "tally/session_turns",
-    "kit/test_turn_recall.py": "tally/turn_hits",
     "../integrations/test_runtime_tapes.py": "kit/tapes",
     "../integrations/test_request_contract.py": "testing/request_contract",
-    "../callbacks/test_compile_messages.py": "kit/configurable",
-    "../integrations/test_recorded_parameters.py": "kit/parameters",
-    "../checkpointers/test_saver.py": "kit/checkpointing checkpoints/context "
-    "checkpoints/listing checkpoints/putting checkpoints/reading checkpoints/stored "
-    "checkpoints/threads checkpoints/formats storage/rows/checkpoints",
+    "../checkpointers/test_saver.py": "checkpoints/context checkpoints/listing "
+    "checkpoints/putting checkpoints/reading checkpoints/threads checkpoints/formats "
+    "storage/rows/checkpoints",
     "../checkpointers/test_elements.py": "checkpoints/values storage/rows/trees",
-    "../checkpointers/test_saver_safety.py": "checkpoints/codec checkpoints/dictionary",
-    "../checkpointers/test_saver_threads.py": "checkpoints/metadata_filter "
-    "checkpoints/removing storage/text/checkpoint_scan",
+    "../checkpointers/test_saver_safety.py": "checkpoints/codec",
+    "../checkpointers/test_saver_threads.py": "checkpoints/removing",
     "../checkpointers/test_saver_damage.py": "checkpoints/verify",
     "storage/engine/test_migrations.py": "storage/engine/migrate storage/engine/tables "
     "upkeep/migration storage/engine/schema storage/engine/derived_tables",
-    "compiler/test_selection.py": "compiler/budgeting compiler/candidates compiler/classes "
-    "compiler/compile compiler/conflicts compiler/dedupe compiler/dependencies "
-    "compiler/measure compiler/normalize compiler/required compiler/scoring "
-    "compiler/state",
-    "compiler/test_compression.py": "compiler/code compiler/shorten ranking/sentences",
+    "compiler/test_selection.py": "compiler/budgeting compiler/compile compiler/conflicts "
+    "compiler/dedupe compiler/dependencies compiler/measure compiler/normalize compiler/required "
+    "compiler/scoring compiler/state",
+    "compiler/test_compression.py": "compiler/shorten ranking/sentences",
     "compiler/test_prefix.py": "compiler/diff compiler/history",
     "compiler/test_layout.py": "compiler/outline",
     "compiler/test_tool_pairs.py": "compiler/calls compiler/validate",
@@ -81,55 +68,47 @@ FIRST_LOOK = {
     "memory/remember storage/rows/memories storage/rows/memory_versions",
     "memory/test_sources.py": "storage/rows/sources",
     "memory/test_correct.py": "memory/crossing memory/supersession storage/rows/edges",
-    "test_ports.py": "memory/rerank",
     "memory/test_inspect.py": "memory/explore memory/history storage/text/scope_selection",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/rows/items",
     "upkeep/test_sizes.py": "storage/text/sizes",
     "storage/rows/test_objects.py": "storage/engine/blob_stores",
     "upkeep/test_merging.py": "storage/move/merging upkeep/transfers",
     "upkeep/test_hostile_exports.py": "storage/move/archives",
-    "upkeep/test_backup.py": "storage/move/file_copies storage/move/restoring",
+    "upkeep/test_backup.py": "storage/move/restoring",
     "upkeep/test_erase_user.py": "storage/text/users",
     "upkeep/test_erase.py": "storage/text/byte_search storage/text/file_search "
     "storage/text/erasing storage/text/retention storage/rows/working upkeep/copies "
-    "upkeep/doctor upkeep/operator_scopes upkeep/proof storage/engine/containment",
-    "operations/test_operations.py": "operations/arguments operations/operation "
-    "operations/error_status operations/table operations/tools records/arguments "
-    "records/wire",
+    "upkeep/doctor upkeep/proof storage/engine/containment",
+    "operations/test_operations.py": "operations/operation operations/error_status "
+    "operations/table operations/tools records/arguments records/wire",
     "jobs/test_chroma_processes.py": "jobs/chroma memory/reconcile",
     "jobs/test_derived.py": "storage/index/marks",
     "jobs/test_item_summaries.py": "memory/item_summaries storage/rows/item_summaries",
-    "jobs/test_jobs.py": "jobs/background jobs/embedding jobs/runner jobs/worker records/jobs "
-    "storage/rows/jobs upkeep/jobs tally/jobs tally/later_replays storage/rows/job_list",
+    "jobs/test_jobs.py": "jobs/background jobs/embedding jobs/runner jobs/worker "
+    "storage/rows/jobs upkeep/jobs tally/jobs storage/rows/job_list",
     "learning/test_learning.py": "learning/decide learning/extract learning/extraction_jobs "
-    "learning/models learning/propose learning/providers recorder/outbound "
-    "tally/models upkeep/outbound",
-    "../integrations/test_learning_models.py": "kit/learning_models",
+    "learning/models learning/propose learning/providers recorder/outbound tally/models",
     "storage/rows/test_proposals.py": "records/proposals storage/rows/outbound_calls",
-    "storage/test_storage.py": "storage/index/chroma storage/index/chroma_layout "
-    "storage/engine/integrity storage/rows/journal storage/rows/parts storage/rows/scopes "
-    "storage/rows/settings_rows storage/rows/spaces storage/store",
+    "storage/test_storage.py": "storage/index/chroma storage/engine/integrity "
+    "storage/rows/journal storage/rows/parts storage/rows/scopes storage/rows/settings_rows "
+    "storage/rows/spaces storage/store",
     "../integrations/test_event_loop.py": "kit/background",
-    "storage/engine/test_read_only.py": "storage/engine/losses",
     "storage/engine/test_processes.py": "storage/engine/liveness storage/engine/location",
     "storage/engine/test_one_writer.py": "storage/engine/group_commit",
     "storage/engine/test_round_trips.py": "storage/engine/batches storage/rows/occurrences",
     "storage/engine/test_lost_connections.py": "storage/engine/outcomes",
     "storage/engine/test_database.py": "storage/engine/database_errors storage/engine/dialects",
-    "ranking/test_ranking.py": "ranking/headers ranking/languages ranking/relevance "
-    "ranking/vectors ranking/weights ranking/words",
-    "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending "
-    "recorder/run recorder/text_memo recorder/write_queue storage/rows/payloads "
-    "storage/rows/recordings",
+    "ranking/test_ranking.py": "ranking/languages ranking/relevance ranking/vectors ranking/words",
+    "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending recorder/run "
+    "recorder/write_queue storage/rows/payloads storage/rows/recordings",
     "recorder/test_verify.py": "recorder/receipts recorder/recordings",
     "recorder/test_bundle.py": "recorder/signing",
     "recorder/test_replay.py": "recorder/answers tally/recordings",
-    "records/test_records.py": "explanations records/_base records/answers records/canonical "
-    "records/context records/correction records/identity records/inspection "
-    "records/journal records/memory records/policy records/recording records/source "
-    "records/space records/tape records/upkeep",
+    "records/test_records.py": "records/_base records/canonical records/context "
+    "records/identity records/inspection records/memory records/policy records/recording "
+    "records/upkeep",
     "policy/test_secret_rules.py": "policy/secret_checks policy/vendor_tokens",
-    "policy/test_redaction.py": "policy/personal_data policy/redaction_rule",
+    "policy/test_redaction.py": "policy/personal_data",
     "memory/test_isolation.py": "storage/rows/access_log",
     "tally/test_tally_contract.py": "tally/services tally/tally testing/tally_contract",
     "tally/test_bad_input.py": "tally/memory_view",
@@ -138,7 +117,5 @@ FIRST_LOOK = {
     "compiler/test_approvals.py": "tally/compiling",
     "storage/rows/test_idempotency.py": "tally/operator",
     "testing/test_suites.py": "testing/fakes",
-    "tokens/test_tokens.py": "tokens/cached tokens/estimate tokens/resolve tokens/tiktoken "
-    "tokens/usage",
+    "tokens/test_tokens.py": "tokens/estimate tokens/resolve tokens/usage",
 }
-"""Test files below `tests/core`, each with the modules that it tests first beside its own."""

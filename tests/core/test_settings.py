@@ -16,8 +16,7 @@ from tallystick import ContextItem, Tally
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
 from tallystick.records import LearningBudget, ScoreWeights
-from tallystick.settings import HARMLESS, Settings
-from tallystick.user_state import trust_file
+from tallystick.settings import HARMLESS, Settings, trust_file
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from tests.servers import chroma_server, new_database
 
-from tallystick.user_state import trust_file
+from tallystick.settings import trust_file
 
 ROOT = Path(__file__).parents[2]
 TALLY = Path(sys.executable).with_name("tally")

@@ -19,7 +19,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tallystick import ContextItem, Tally
 from tallystick.compiler import FRAMED
-from tallystick.kit.frames import without_frames
+from tallystick.kit.rendering import without_frames
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records.framing import CLOSE, OPEN, without_codes
 from tallystick.tally import BoundTally

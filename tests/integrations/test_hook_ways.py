@@ -18,7 +18,7 @@ from tests.integrations.frozen import frozen
 
 from tallystick import Actor, Tally
 from tallystick.policy.rules import load_rules
-from tallystick.testing.comparison import effects
+from tallystick.testing.tally_contract import effects
 from tallystick_hooks import EVENTS, HookFormat
 from tallystick_hooks.formats import CLAUDE_EVENTS
 from tallystick_hooks.handling import handle

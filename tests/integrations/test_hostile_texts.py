@@ -18,8 +18,7 @@ from tests.terminals import invoke
 from tallystick import Actor, Tally
 from tallystick.errors import ApprovalRequired
 from tallystick.records import ContextItem
-from tallystick.records.escaping import as_field, as_item, as_name, visible
-from tallystick.records.html import tag
+from tallystick.records.escaping import as_field, as_item, as_name, tag, visible
 from tallystick.records.times import LAST_MOMENT, moment_text
 from tallystick_cli.views.common import local_time
 from tallystick_server.dashboard.rendering import clock, day, iso

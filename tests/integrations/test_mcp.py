@@ -19,7 +19,7 @@ from tallystick.operations import OPERATIONS, Arguments
 from tallystick.records import Credential, PolicyConditions, Scope
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally, Tally
-from tallystick.testing.comparison import effects
+from tallystick.testing.tally_contract import effects
 from tallystick_mcp import serve
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.routes import ADD, EXPLORE, LET_GO, MANAGE, SEARCH

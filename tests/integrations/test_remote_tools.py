@@ -11,7 +11,7 @@ from llama_index.core.schema import MetadataMode
 from llama_index_instrumentation.dispatcher import instrument_tags
 
 from tallystick.errors import ActionDenied, ApprovalRequired, Denied, InvalidInput, NotFound
-from tallystick.kit.frames import without_frames
+from tallystick.kit.rendering import without_frames
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import JsonObject, ModelToolCall, PolicyConditions, PolicyRule
 from tallystick.records.framing import CLOSE

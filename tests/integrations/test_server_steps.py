@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from tallystick.errors import InvalidInput, NotFound, RunClosed
-from tallystick.kit.tool_calls import ToolCall, record_tool_call, record_tool_result
+from tallystick.kit.rendering import ToolCall, record_tool_call, record_tool_result
 from tallystick.records import ContextItem, Json, PolicyRule
 from tallystick.tally import BoundTally
 from tallystick_opentelemetry import export_run

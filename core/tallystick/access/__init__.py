@@ -4,19 +4,18 @@ keys.
 
 from tallystick.access.access_tokens import AccessTokens, authenticate
 from tallystick.access.approvals import Answer, Approvals, GuardedCall
-from tallystick.access.audience import readers_of, require_no_widening, widens
 from tallystick.access.confirm import Confirmation, ConfirmToken
 from tallystick.access.frame_keys import FrameKeys
-from tallystick.access.gate import Gate
-from tallystick.access.short_ids import full_id
-from tallystick.access.spaces import Spaces
-from tallystick.access.visibility import (
+from tallystick.access.gate import (
     UNREADABLE,
+    Gate,
+    full_id,
     is_expired,
     is_recallable,
     replacements,
     visible_docs,
 )
+from tallystick.access.spaces import Spaces, readers_of, require_no_widening, widens
 
 __all__ = [
     "full_id",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -26,12 +26,23 @@ from tallystick.records import (
     Freezable,
     Json,
     Limited,
+    Memory,
     Scope,
+    is_storable,
 )
 from tallystick.storage import Connection, Store
 from tallystick.storage.engine.writes import TALLY, Writes
-from tallystick.storage.rows import access_log, journal, memories, scopes, settings_rows, spaces
+from tallystick.storage.rows import (
+    access_log,
+    edges,
+    journal,
+    memories,
+    scopes,
+    settings_rows,
+    spaces,
+)
 from tallystick.storage.rows.idempotency import IdempotentCall
+from tallystick.storage.rows.short_ids import IdKind, IdMatch, ids_matching, steps_of_compile
 
 _OPERATIONS: Mapping[Limited, AccessKind] = {
     "read": "read",
@@ -460,3 +471,109 @@ def decision_of(error: Denied) -> AccessDecision:
     """Return the decision behind a refusal, which is always the record that the gate made."""
     assert isinstance(error.decision, AccessDecision)
     return error.decision
+
+
+_LEAST = 6
+_ID_CHARACTERS = frozenset("0123456789abcdef-")
+_ID_LENGTH = 36
+_DIGEST = "sha256:"
+
+
+def full_id(store: Store, gate: Gate, actor: Actor, kinds: Sequence[IdKind], text: str) -> str:
+    """Return the one id of these kinds that `text` is, begins or ends, among what the actor may
+    see; for the id of a compile the latest step that made it.
+
+    A text that fits nothing is returned as it is, or printable: whoever looks for it raises
+    NotFound. Raises InvalidInput where several fit.
+    """
+    if not is_storable(text):
+        return ascii(text)
+    if "step" in kinds and text.startswith(_DIGEST):
+        store.database.flush()
+        with store.database.read() as connection:
+            steps = steps_of_compile(connection, text)
+            return next((step.id for step in steps if _sees(gate, connection, actor, step)), text)
+    if not _LEAST <= len(text) < _ID_LENGTH or not _ID_CHARACTERS.issuperset(text):
+        return text
+    if "run" in kinds or "step" in kinds:
+        store.database.flush()  # what is recorded already, acknowledged or not
+    with store.database.read() as connection:
+        matches = {
+            match.id
+            for kind in kinds
+            for match in ids_matching(connection, kind, text)
+            if _sees(gate, connection, actor, match)
+        }
+    if text in matches:
+        return text  # an id that somebody chose may be the beginning of another one
+    if len(matches) > 1:
+        raise InvalidInput(f"{text} fits {len(matches)} ids. Give more of it.")
+    return matches.pop() if matches else text
+
+
+def _sees(gate: Gate, connection: Connection, actor: Actor, match: IdMatch) -> bool:
+    return any(
+        gate.decide(connection, actor, access, match.scope).allowed
+        for access in ("read", "inspect")
+    )
+
+
+UNREADABLE = ("deleted", "hidden")
+"""States in which no path gives the text, until the memory is back."""
+
+
+def visible_docs(
+    connection: Connection, gate: Gate, actor: Actor, stored: Iterable[memories.Stored], now: int
+) -> set[int]:
+    """Return the numbers of those memories whose text this actor, who may read their scopes, may
+    see.
+    """
+    entries = list(stored)
+    superseded = [entry.doc for entry in entries if entry.memory.state == "superseded"]
+    heads = (
+        replacements(
+            connection,
+            superseded,
+            lambda scope: gate.decide(connection, actor, "read", scope).allowed,
+            now,
+        )
+        if superseded
+        else {}
+    )
+    return {
+        entry.doc
+        for entry in entries
+        if entry.memory.state not in UNREADABLE
+        and (entry.memory.state != "superseded" or entry.doc in heads)
+    }
+
+
+def replacements(
+    connection: Connection, docs: Iterable[int], may_read: Callable[[Scope], bool], now: int
+) -> dict[int, memories.Stored]:
+    """Return for each superseded memory the one that holds in its place, at the end of the chain;
+    those of which the replacement may not be seen are left out.
+    """
+    ends = edges.follow_to_end(connection, "SUPERSEDES", docs, forward=False)
+    stored = memories.get_docs(connection, set(ends.values()))
+    return {
+        doc: stored[end]
+        for doc, end in ends.items()
+        if end in stored
+        and is_recallable(stored[end].memory, now)
+        and may_read(stored[end].memory.scope)
+    }
+
+
+def is_expired(expires_at: int | None, now: int) -> bool:
+    """Return True if a memory with this end (microseconds UTC, None for no end) has passed it at
+    `now`.
+    """
+    return expires_at is not None and expires_at <= now
+
+
+def is_recallable(memory: Memory, now: int) -> bool:
+    """Return True if recall may give a memory at `now` (microseconds UTC), by its state and its
+    end.
+    """
+    return memory.state in ("active", "redacted") and not is_expired(memory.expires_at, now)

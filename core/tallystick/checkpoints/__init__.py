@@ -1,9 +1,14 @@
 """Threads of checkpoints as trees of shared chunks, keyed by scope and name; knows no runtime."""
 
 from tallystick.checkpoints.codec import Cipher
-from tallystick.checkpoints.context import CheckpointsContext
-from tallystick.checkpoints.metadata_filter import value_at
-from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite, StoredCheckpoint, Summary
+from tallystick.checkpoints.context import (
+    CheckpointsContext,
+    NewCheckpoint,
+    PendingWrite,
+    StoredCheckpoint,
+    Summary,
+)
+from tallystick.checkpoints.listing import value_at
 from tallystick.checkpoints.threads import Threads
 from tallystick.checkpoints.values import Fields, Leaf, ListValue, Value
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from tallystick.access import Gate
 from tallystick.aio import Lane
 from tallystick.checkpoints.codec import Cipher, Codec
-from tallystick.checkpoints.values import Chunk, Value
+from tallystick.checkpoints.values import Chunk, Leaf, Value
 from tallystick.records import Actor, Scope
 from tallystick.storage import Connection, Store
 from tallystick.storage.engine.writes import Writes
@@ -285,3 +285,65 @@ class ThreadScope:
                 texts={"thread": thread.name},
             ),
         )
+
+
+NewValues = Callable[[Mapping[str, Value]], Mapping[str, Value]]
+"""The values of a new checkpoint, computed from those of its parent."""
+
+
+@dataclass(frozen=True)
+class NewCheckpoint:
+    """A checkpoint to put. It replaces the one of the same namespace and id."""
+
+    namespace: str
+    id: str
+    parent_id: str | None
+    metadata: Mapping[str, Any]
+    body: Leaf
+    values: Mapping[str, Value] | NewValues
+    """Channel to value, or a function of the parent's values, so that new values are compared with
+    those; content that the parent has is shared with it.
+    """
+    lifetime: int | None = None
+    """Microseconds from its last put until the thread ends; None leaves the thread's own."""
+
+
+@dataclass(frozen=True)
+class PendingWrite:
+    """One write of a task at a checkpoint. Special writes have a negative position."""
+
+    task_id: str
+    task_path: str
+    position: int
+    channel: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A checkpoint without its state."""
+
+    thread: str
+    namespace: str
+    id: str
+    parent_id: str | None
+    metadata: Mapping[str, Any]
+    channels: frozenset[str]
+    """The channels that have a value."""
+
+
+@dataclass(frozen=True)
+class StoredCheckpoint:
+    """A checkpoint with its body and pending writes; `values` are read on first access."""
+
+    summary: Summary
+    body: Leaf
+    writes: tuple[PendingWrite, ...]
+    _read: Callable[[], Mapping[str, Value]]
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """Channel to value. Raises CorruptTally, also when the checkpoint was removed since it was
+        listed.
+        """
+        return self._read()

@@ -16,12 +16,11 @@ from tallystick.checkpoints.codec import (
     thread_checksum,
     write_mac,
 )
-from tallystick.checkpoints.context import Base, ThreadScope
+from tallystick.checkpoints.context import Base, NewCheckpoint, PendingWrite, ThreadScope
 from tallystick.checkpoints.formats import decode_frame, encode_frame, node_body, roots_json
-from tallystick.checkpoints.metadata_filter import metadata_fingerprints
+from tallystick.checkpoints.listing import metadata_fingerprints
 from tallystick.checkpoints.reading import read_base
 from tallystick.checkpoints.removing import expire
-from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite
 from tallystick.checkpoints.values import Chunk, Value, new_chunks, share_with_base, values_digest
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes

@@ -11,7 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tallystick.checkpoints.codec import Codec, checkpoint_mac, write_mac
-from tallystick.checkpoints.context import Base, ScopeCache, ThreadScope
+from tallystick.checkpoints.context import (
+    Base,
+    PendingWrite,
+    ScopeCache,
+    StoredCheckpoint,
+    Summary,
+    ThreadScope,
+)
 from tallystick.checkpoints.formats import (
     ChunkKey,
     Frame,
@@ -21,7 +28,6 @@ from tallystick.checkpoints.formats import (
     decode_spans,
     decode_value,
 )
-from tallystick.checkpoints.stored import PendingWrite, StoredCheckpoint, Summary
 from tallystick.checkpoints.values import Chunk, Span, Value, decode_chunk, values_digest
 from tallystick.errors import CorruptTally
 from tallystick.storage import Connection

@@ -9,19 +9,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tallystick.checkpoints.codec import Codec, thread_checksum
-from tallystick.checkpoints.context import ThreadScope
+from tallystick.checkpoints.context import Summary, ThreadScope
 from tallystick.checkpoints.formats import decode_frame, inline_bytes
-from tallystick.checkpoints.metadata_filter import filter_fingerprints, matches
+from tallystick.checkpoints.listing import filter_fingerprints, matches
 from tallystick.checkpoints.reading import load_values, summary_of
-from tallystick.checkpoints.stored import Summary
 from tallystick.checkpoints.values import Value, all_chunks
 from tallystick.errors import Conflict, StorageError
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import checkpoints, trees
 from tallystick.storage.rows.checkpoints import ThreadRow
-from tallystick.storage.text import checkpoint_scan
-from tallystick.storage.text.checkpoint_scan import ThreadName
+from tallystick.storage.text import byte_search
+from tallystick.storage.text.byte_search import ThreadName
 
 Needs = Callable[[Summary], Collection[str]]
 """The channels of a checkpoint whose value is rebuilt from the writes of those before it."""
@@ -218,15 +217,13 @@ def threads_containing(connection: Connection, needles: Sequence[bytes]) -> Text
             return False
         return any(needle in piece for piece in pieces for needle in needles)
 
-    thread_ids = checkpoint_scan.find_thread_ids(connection, needles)
-    for state in checkpoint_scan.states(connection):
+    thread_ids = byte_search.find_thread_ids(connection, needles)
+    for state in byte_search.states(connection):
         if contains(state.metadata) or contains(state.state, is_frame=True):
             thread_ids.add(state.thread_id)
     thread_ids.update(
-        thread_id
-        for thread_id, value in checkpoint_scan.write_values(connection)
-        if contains(value)
+        thread_id for thread_id, value in byte_search.write_values(connection) if contains(value)
     )
-    chunk_ids = [id for id, body in checkpoint_scan.chunk_bodies(connection) if contains(body)]
-    thread_ids |= checkpoint_scan.holders(connection, chunk_ids)
-    return TextSearch(tuple(checkpoint_scan.names_of(connection, thread_ids)), encrypted)
+    chunk_ids = [id for id, body in byte_search.chunk_bodies(connection) if contains(body)]
+    thread_ids |= byte_search.holders(connection, chunk_ids)
+    return TextSearch(tuple(byte_search.names_of(connection, thread_ids)), encrypted)

@@ -14,12 +14,19 @@ from typing import Any, NamedTuple
 
 from tallystick.checkpoints import listing, putting, reading, removing, verify
 from tallystick.checkpoints.codec import Cipher
-from tallystick.checkpoints.context import CheckpointsContext, ScopeCache, ThreadScope
+from tallystick.checkpoints.context import (
+    CheckpointsContext,
+    NewCheckpoint,
+    PendingWrite,
+    ScopeCache,
+    StoredCheckpoint,
+    Summary,
+    ThreadScope,
+)
 from tallystick.checkpoints.listing import CheckpointQuery
 from tallystick.checkpoints.putting import CheckpointPut, WritesPut
 from tallystick.checkpoints.reading import Trail
 from tallystick.checkpoints.removing import Needs
-from tallystick.checkpoints.stored import NewCheckpoint, PendingWrite, StoredCheckpoint, Summary
 from tallystick.records import AccessKind, Actor, Scope, VerificationProblem, canonical_json
 from tallystick.storage.rows import checkpoints
 from tallystick.storage.rows.checkpoints import CheckpointPlace

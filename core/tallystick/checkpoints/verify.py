@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tallystick.checkpoints.codec import thread_checksum
 from tallystick.checkpoints.context import ScopeCache, ThreadScope
-from tallystick.checkpoints.metadata_filter import metadata_fingerprints
+from tallystick.checkpoints.listing import metadata_fingerprints
 from tallystick.checkpoints.reading import (
     check_checkpoint,
     check_digest,

@@ -4,17 +4,17 @@ candidate.
 Pure: it reads nothing but the request and the token counter it is handed.
 """
 
-from tallystick.compiler.approvals import approvals, receipts_wanted, withholding_rules
-from tallystick.compiler.candidates import (
+from tallystick.compiler.compile import (
+    PASSES,
     all_candidates,
+    compile_context,
     latest_request,
     searchable_texts,
     visible_items,
 )
-from tallystick.compiler.compile import PASSES, compile_context
-from tallystick.compiler.diff import diff_compiled
+from tallystick.compiler.diff import diff_compiled, prefix_reuse
 from tallystick.compiler.outline import FRAMED, Outline, outline, prompt_text
-from tallystick.compiler.prefix import prefix_reuse
+from tallystick.compiler.policy import approvals, receipts_wanted, withholding_rules
 
 __all__ = [
     "FRAMED",

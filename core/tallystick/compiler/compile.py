@@ -1,4 +1,6 @@
-"""Compile: the passes one after another, from a request to a compiled context."""
+"""Compile: the passes one after another, from a request to a compiled context; and what of a
+request relevance sees.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,13 @@ from tallystick.compiler.dedupe import dedupe
 from tallystick.compiler.dependencies import expand
 from tallystick.compiler.layout import layout
 from tallystick.compiler.normalize import normalize
-from tallystick.compiler.policy import recheck
+from tallystick.compiler.policy import decide, recheck
 from tallystick.compiler.scoring import score
-from tallystick.compiler.state import State
+from tallystick.compiler.state import CONVERSATION, State, is_empty
 from tallystick.compiler.validate import validate
 from tallystick.ports import TokenCounter
-from tallystick.records import CompilationRequest, CompiledContext
+from tallystick.ranking import Text
+from tallystick.records import CompilationRequest, CompiledContext, ContextItem
 
 _STEPS: tuple[tuple[str, Callable[[State], State]], ...] = (
     ("normalize", normalize),
@@ -64,3 +67,66 @@ def _counted_once(counter: TokenCounter) -> Callable[[str], int]:
         return tokens
 
     return count
+
+
+_TALK = "talk"
+
+
+def all_candidates(request: CompilationRequest) -> tuple[ContextItem, ...]:
+    """Return every candidate as an item, memories and tools too, before policy."""
+    return normalize(State(request=request, count=len)).candidates
+
+
+def visible_items(request: CompilationRequest) -> tuple[ContextItem, ...]:
+    """Return the candidates that may be seen as they are, in their order."""
+    state = decide(normalize(State(request=request, count=len)))
+    return tuple(item for item_id, item in state.items.items() if item_id not in state.verdicts)
+
+
+def latest_request(items: tuple[ContextItem, ...], request: CompilationRequest) -> str | None:
+    """Return the latest user message, or None if it may not be seen."""
+    latest = _latest_id(request)
+    return next((item.content for item in items if item.id == latest), None)
+
+
+def _latest_id(request: CompilationRequest) -> str | None:
+    """Return the id of the latest user message; an empty one asks for nothing."""
+    messages = (item for item in reversed(request.context_items) if item.kind == "user_msg")
+    return next((item.id for item in messages if not is_empty(item)), None)
+
+
+def searchable_texts(items: tuple[ContextItem, ...], request: CompilationRequest) -> list[Text]:
+    """Return the candidates as relevance sees them, without those that are required in any case.
+
+    The current turn is among the latter, so that its messages do not change the prompt before it.
+    """
+    memories = {memory.id: memory for memory in request.memory_records}
+    searchable = []
+    latest = _latest_id(request)
+    turn = False
+    for item in items:
+        turn = turn or item.id == latest
+        if (
+            item.kind in _ALWAYS_IN
+            or not item.content.strip()
+            or (turn and item.kind in CONVERSATION)
+        ):
+            continue
+        memory = memories.get(item.id)
+        conversation, position = None, None
+        if item.kind in CONVERSATION:
+            conversation = _TALK
+        elif memory is not None and memory.conversation is not None:
+            conversation, position = f"memory:{memory.conversation}", memory.position
+        at = item.known_at
+        if memory is not None:
+            at = memory.occurred_at
+        kind = item.kind if memory is None else memory.kind
+        author, source = item.source_ref.author, item.source_ref.uri
+        searchable.append(
+            Text(item.id, item.content, kind, author, conversation, position, at, source)
+        )
+    return searchable
+
+
+_ALWAYS_IN = frozenset({"system", "policy", "tool_schema"})

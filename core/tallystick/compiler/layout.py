@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from tallystick.compiler.classes import CLASSES
+from tallystick.compiler.budgeting import CLASSES
 from tallystick.compiler.compression import wishes
 from tallystick.compiler.measure import content_digest
 from tallystick.compiler.state import State

@@ -31,7 +31,7 @@ from tallystick.records import Actor, Finding
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import CHROMA, Writes
 from tallystick.storage.index import search
-from tallystick.storage.index.chroma_layout import (
+from tallystick.storage.index.chroma import (
     NAME,
     IndexState,
     Layout,

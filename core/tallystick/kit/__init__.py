@@ -16,8 +16,8 @@ from tallystick.kit.arguments import (
     check_word,
     describe_value,
 )
-from tallystick.kit.background import Background, on_close
-from tallystick.kit.binder import ActorSource, Binder, named_actor
+from tallystick.kit.background import Background, JobRunning, on_close
+from tallystick.kit.binder import ActorSource, Binder, RemoteBinder, binder_of, named_actor
 from tallystick.kit.call_tree import (
     AnswerFacts,
     OpenCall,
@@ -25,11 +25,13 @@ from tallystick.kit.call_tree import (
     StreamTimes,
     answer_summary,
     begin_call,
+    default_agent_name,
+    goal_of_thread,
     run_under_way,
 )
 from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.kit.confirmations import confirm_token, confirmed_version, refuse_unconfirmed
-from tallystick.kit.conversations import AGENT_CONFIG, conversation_context
+from tallystick.kit.conversations import AGENT_CONFIG, conversation_context, recall_for_turn
 from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.kit.enforcement import (
     claim_enforcement,
@@ -45,14 +47,6 @@ from tallystick.kit.enforcement import (
     release_enforcement,
     rules_requests,
     with_optional,
-)
-from tallystick.kit.frames import framed_hits
-from tallystick.kit.job_running import JobRunning
-from tallystick.kit.naming import default_agent_name, goal_of_thread
-from tallystick.kit.parameters import (
-    recordable_metadata,
-    recordable_parameters,
-    recordable_tools,
 )
 from tallystick.kit.plain_tools import (
     PlainApproval,
@@ -74,13 +68,21 @@ from tallystick.kit.providers import (
     split_request,
     with_builtin_tools,
 )
-from tallystick.kit.remote_binder import RemoteBinder, binder_of
 from tallystick.kit.rendering import (
+    ToolCall,
     arguments_of,
     changed_items,
     dump_model,
+    framed_hits,
     json_value,
     message_item,
+    record_approval,
+    record_tool_call,
+    record_tool_error,
+    record_tool_result,
+    recordable_metadata,
+    recordable_parameters,
+    recordable_tools,
 )
 from tallystick.kit.request_compiling import (
     MEMORIES,
@@ -93,14 +95,6 @@ from tallystick.kit.request_compiling import (
     record_sent,
 )
 from tallystick.kit.sessions import is_first_to_record, note_seen_again, recorded_elsewhere
-from tallystick.kit.tool_calls import (
-    ToolCall,
-    record_approval,
-    record_tool_call,
-    record_tool_error,
-    record_tool_result,
-)
-from tallystick.kit.turn_recall import recall_for_turn
 from tallystick.kit.wire_tap import attribute_requests, tap
 from tallystick.policy.tool_schemas import SchemaReader
 from tallystick.storage.move.foreign_stores import require_tables, rows_of_store

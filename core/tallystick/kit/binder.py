@@ -17,7 +17,7 @@ refused with `principal_mismatch`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -25,10 +25,85 @@ from uuid import UUID
 
 from tallystick.errors import Denied, InvalidInput
 from tallystick.kit.arguments import check_actor, check_scope, check_tally, describe_value
+from tallystick.kit.elsewhere import TallyElsewhere
 from tallystick.recorder import Run, active_run, active_step
 from tallystick.records import AccessDecision, Actor, CallContext, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
+
+
+class RemoteBinder:
+    """Gives each call of one piece the tally behind a server. Thread-safe."""
+
+    is_fixed = True
+    """Every call has the same actor, whatever it carries."""
+
+    def __init__(
+        self,
+        tally: TallyElsewhere,
+        *,
+        runtime: str,
+        piece: str,
+        actor: ActorSource | None = None,
+        scope: str | Scope | None = None,
+    ) -> None:
+        """Raises InvalidInput for an `actor`, and InvalidScope."""
+        if actor is not None:
+            raise InvalidInput(
+                f"{piece} on a tally behind a server acts as whom its token names. Leave `actor` "
+                "out, and connect with a token of that user."
+            )
+        check_scope(scope)
+        self._tally = tally if scope is None else tally.within(scope)
+        self._scope = scope
+        self._runtime, self._piece = runtime, piece
+        self._actor: Actor | None = None
+
+    @property
+    def tally(self) -> TallyElsewhere:
+        """The tally behind the server."""
+        return self._tally
+
+    def describe(self, **options: Any) -> str:
+        """Return the piece as a short text for `repr`."""
+        facts = {"scope": None if self._scope is None else str(self._scope), **options}
+        given = [f"{name}={value!r}" for name, value in facts.items() if value is not None]
+        return f"{self._piece}({', '.join([repr(self._tally), *given])})"
+
+    def call(self, **places: Any) -> CallContext:
+        """Return the context of a call of this piece, with the places that the runtime fills."""
+        return CallContext(self._runtime, self._piece, **places)
+
+    def current_run_id(self) -> None:
+        """Return None: nothing here is recorded by that tally."""
+
+    def bound(self, call: CallContext | None = None) -> TallyElsewhere:
+        """Return the tally for one call. Raises Denied with `principal_mismatch` where the call
+        names another user than the token.
+        """
+        named = None if call is None else named_actor(call)
+        if call is not None and named is not None:
+            if self._actor is None:
+                self._actor = self._tally.whoami()
+            refuse_other(call, self._actor, named)
+        return self._tally
+
+
+def binder_of(
+    tally: Tally | BoundTally | TallyElsewhere,
+    *,
+    runtime: str,
+    piece: str,
+    actor: ActorSource | None = None,
+    scope: str | Scope | None = None,
+) -> Binder | RemoteBinder:
+    """Return the binder of a piece that works on a tally here and on one that is elsewhere. Raises
+    InvalidInput, InvalidScope.
+    """
+    if isinstance(tally, TallyElsewhere):
+        return RemoteBinder(tally, runtime=runtime, piece=piece, actor=actor, scope=scope)
+    return Binder(tally, runtime=runtime, piece=piece, actor=actor, scope=scope)
+
 
 ActorSource: TypeAlias = Actor | Callable[[CallContext], Actor | None]
 """The Actor of every call, or a function from a call to its Actor."""
@@ -294,3 +369,54 @@ class Binder:
         ):
             self._services.gate.note_user(actor)
         return actor
+
+
+_SESSION = ("thread_id", "session_id", "conversation_id")
+
+
+def call_of_config(
+    binder: Binder | RemoteBinder, config: Mapping[str, Any], *, context: Any = None
+) -> CallContext:
+    """Return the call that a config belongs to; `context` is LangGraph's runtime context, where
+    the piece is given it apart from the config.
+    """
+    configurable = config.get("configurable") or {}
+    metadata = config.get("metadata") or {}
+    if context is None:
+        context = getattr(configurable.get(PREGEL_RUNTIME), "context", None)
+    return binder.call(
+        configurable=configurable,
+        context=context,
+        metadata=metadata,
+        session=session_of(metadata) or session_of(configurable),
+    )
+
+
+def session_of(metadata: Mapping[str, Any]) -> str | None:
+    """Return the thread, session or conversation of a call, as its history names it."""
+    return next((str(metadata[name]) for name in _SESSION if metadata.get(name)), None)
+
+
+def namespace_for(
+    template: Sequence[str] | None, call: CallContext, actor: Actor
+) -> tuple[str, ...] | None:
+    """Return the namespace of a call: a label such as `{user_id}` is that key of `configurable`,
+    and where it has none, `user_id` and `langgraph_user_id` are the acting user.
+
+    Raises InvalidInput for a key that the call does not have: no label is ever left open.
+    """
+    if template is None:
+        return None
+    return tuple(_label(label, call, actor) for label in template)
+
+
+def _label(label: str, call: CallContext, actor: Actor) -> str:
+    if not (label.startswith("{") and label.endswith("}")):
+        return label
+    key = label[1:-1]
+    value = call.configurable.get(key)
+    if value is None and key in ("user_id", "langgraph_user_id"):
+        value = actor.user
+    if value is None:
+        raise InvalidInput(f"The namespace needs {key!r}, which `configurable` does not have.")
+    return str(value)

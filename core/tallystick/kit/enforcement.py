@@ -19,7 +19,7 @@ from pydantic import BaseModel, create_model
 
 from tallystick.errors import StateConflict, StoredApproval
 from tallystick.kit.elsewhere import TallyElsewhere
-from tallystick.kit.tool_calls import ToolCall
+from tallystick.kit.rendering import ToolCall
 from tallystick.policy.arguments import UNREADABLE, json_arguments
 from tallystick.recorder import Step
 from tallystick.records import Actor, ContextItem, PolicyEffect, PolicyRule, RuledSubject, ToolSpec

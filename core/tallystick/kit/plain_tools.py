@@ -12,11 +12,10 @@ from pydantic import ValidationError
 
 from tallystick.errors import ApprovalRequired, Blocked, InvalidInput
 from tallystick.kit.arguments import check_flag, check_word
-from tallystick.kit.binder import ActorSource
+from tallystick.kit.binder import ActorSource, binder_of
 from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.kit.enforcement import decide_as_person, has_rules, is_enforced
-from tallystick.kit.remote_binder import binder_of
-from tallystick.kit.tool_calls import (
+from tallystick.kit.rendering import (
     ToolCall,
     record_tool_call,
     record_tool_error,

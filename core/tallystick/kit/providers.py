@@ -1,4 +1,6 @@
-"""What providers of models have in common: readiness, headers, native parts, tools, tapes."""
+"""What providers of models have in common: readiness, headers, native parts, tools, tapes; and what
+learning models of the runtimes declare.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, get_args
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
 
 from tallystick.errors import InvalidContext, InvalidInput
 from tallystick.kit.arguments import check_player
 from tallystick.kit.rendering import changed_items
 from tallystick.ports import ModelEvent, ModelResponse, ModelResponseStream
 from tallystick.recorder import Player
-from tallystick.records import CompiledContext, ContextItem, Json, ModelAnswer
+from tallystick.records import CompiledContext, ContextItem, Json, ModelAnswer, ProviderDeclaration
 
 _LIMIT = re.compile(r"(?:^x-|-)ratelimit-|^retry-after")
 
@@ -230,3 +235,42 @@ class _Whole:
     def response(self) -> ModelResponse:
         """Return the recorded answer."""
         return self._response
+
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def is_loopback(address: object) -> bool:
+    """Return True for the address of a server on this machine."""
+    return urlsplit(str(address or "")).hostname in _LOOPBACK
+
+
+def declare(
+    name: str,
+    model: str | None,
+    *,
+    address: object,
+    local: bool | None,
+    timeout_ms: int,
+    longest_text: int,
+    longest_answer: int,
+    structured_output: bool,
+) -> ProviderDeclaration:
+    """Return what a model says of itself; it is local where its address is, unless `local` says.
+    Raises InvalidInput for a limit that is none.
+    """
+    try:
+        return ProviderDeclaration(
+            name=name,
+            model=model,
+            local=is_loopback(address) if local is None else local,
+            timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            longest_answer=longest_answer,
+            structured_output=structured_output,
+        )
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        raise InvalidInput(
+            f"`{'.'.join(map(str, first['loc']))}` of the model {name}: {first['msg']}."
+        ) from error

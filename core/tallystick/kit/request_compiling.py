@@ -14,8 +14,7 @@ from typing import Any, Literal, TypeAlias
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import InvalidInput
 from tallystick.kit.arguments import check_config, check_count, check_rules, check_word
-from tallystick.kit.conversations import AGENT_CONFIG
-from tallystick.kit.turn_recall import recall_for_turn
+from tallystick.kit.conversations import AGENT_CONFIG, recall_for_turn
 from tallystick.recorder import Step
 from tallystick.records import (
     Compaction,

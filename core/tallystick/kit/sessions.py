@@ -7,15 +7,42 @@ them to the adapter, and the journal says so.
 
 from __future__ import annotations
 
-from tallystick.kit.journaling import note
-from tallystick.records import RunRecord, text_digest
+from tallystick.records import Actor, RunRecord, text_digest
+from tallystick.records._base import JsonObject
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
-from tallystick.storage.rows import recordings
+from tallystick.storage.rows import journal, recordings
 from tallystick.storage.rows.idempotency import IdempotentCall
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.tally.session_turns import DAY_US, OBSERVER, scopes_of_session
+
+
+def note(
+    bound: BoundTally,
+    event: str,
+    details: JsonObject,
+    *,
+    actor: Actor | None = None,
+    subject_id: str | None = None,
+) -> None:
+    """Journal an event in the bound scope, by the actor of the view or another. Raises
+    StorageError.
+    """
+    store = services_of(bound).store
+    entry = journal.Event(
+        stream=f"scope:{bound.scope}",
+        event=event,
+        actor=actor or bound.actor,
+        at=store.clock.now(),
+        audit_id=store.ids.new(),
+        subject_id=subject_id,
+        details=details,
+    )
+    store.database.write(
+        lambda tx: journal.append(tx, entry), name=event, writes=Writes.of(bound.scope)
+    )
+
 
 _RUNS = 50
 """Runs of a session that are looked at, the newest."""

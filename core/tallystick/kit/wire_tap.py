@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from tallystick.kit.parameters import recordable_parameters
+from tallystick.kit.rendering import recordable_parameters
 from tallystick.recorder import Step, current_step
 from tallystick.records import Json
 

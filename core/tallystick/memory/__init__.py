@@ -1,27 +1,23 @@
 """Memory: what was said stays as it was said; what was concluded points back to it."""
 
 from tallystick.memory.access_preview import preview_access, preview_member
-from tallystick.memory.activity import activity, reads
-from tallystick.memory.change import forget, modify, recover
-from tallystick.memory.change_many import modify_many
+from tallystick.memory.change import forget, modify, modify_many, recover
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.contradictions import pairs_among
 from tallystick.memory.correct import CorrectionRequest, correct
 from tallystick.memory.crossing import cross
 from tallystick.memory.dependencies import dependencies
-from tallystick.memory.explore import explore
-from tallystick.memory.history import history
+from tallystick.memory.explore import explore, warm
+from tallystick.memory.history import activity, history, reads
 from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import ForgetRequest, forget_matching
-from tallystick.memory.newest import newest
 from tallystick.memory.packs import context_pack, wake
-from tallystick.memory.read import get, list_memories, still_stand
+from tallystick.memory.read import get, list_memories, newest, still_stand
 from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.remember import remember
 from tallystick.memory.sources import source
-from tallystick.memory.warming import warm
 from tallystick.memory.working import WorkingMemory
 
 __all__ = [

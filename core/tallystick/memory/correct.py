@@ -22,8 +22,12 @@ from tallystick.memory.change import (
 )
 from tallystick.memory.conclusions import ORIGIN_GONE, conclusions_of, settle_by_origins
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.protection import is_locked, is_pinned_for, require_unprotected
+from tallystick.memory.memory_write import (
+    MemoryWrite,
+    is_locked,
+    is_pinned_for,
+    require_unprotected,
+)
 from tallystick.memory.secrets import admit_fields
 from tallystick.records import (
     AccessKind,

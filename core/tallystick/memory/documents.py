@@ -15,7 +15,7 @@ from pydantic import SkipValidation, TypeAdapter
 from tallystick.errors import InvalidInput
 from tallystick.records import JsonObject, NewMemory, Several, SourceRef
 from tallystick.records.framing import OPEN
-from tallystick.records.source import SourceType
+from tallystick.records.memory import SourceType
 from tallystick.records.wire import Wire
 
 

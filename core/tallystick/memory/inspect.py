@@ -15,7 +15,7 @@ from tallystick.memory.context import MemoryContext
 from tallystick.memory.contradictions import contradictions
 from tallystick.memory.correct import affected_by, applies_to
 from tallystick.memory.history import entries
-from tallystick.memory.protection import is_locked, is_pinned_for
+from tallystick.memory.memory_write import is_locked, is_pinned_for
 from tallystick.memory.read import preview_of
 from tallystick.memory.sources import inspect_source
 from tallystick.memory.supersession import freshness_of, is_current

@@ -11,8 +11,7 @@ from tallystick.access import Confirmation
 from tallystick.errors import InvalidInput
 from tallystick.memory.change import forget_one, require_reason, require_version
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.protection import is_locked, is_pinned_for
+from tallystick.memory.memory_write import MemoryWrite, is_locked, is_pinned_for
 from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, ForgetMatch, Forgetting, Forgotten, Json, Scope, SourceType

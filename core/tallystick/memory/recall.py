@@ -16,12 +16,12 @@ from tallystick.memory.candidates import (
     allowed_rows,
     chroma_proposals,
     pool_of,
+    rerank,
 )
 from tallystick.memory.context import MemoryContext, SignalRequest, searchable
 from tallystick.memory.contradictions import ContradictedBy, contradictions
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall_request import RecallRequest
-from tallystick.memory.rerank import rerank
 from tallystick.memory.supersession import RankedMemory, freshness_of, resolve_replacements
 from tallystick.ranking import (
     CONFIDENT,
@@ -41,10 +41,10 @@ from tallystick.ranking import (
 )
 from tallystick.ranking.segment import NEVER
 from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
-from tallystick.records.html import html_of
+from tallystick.records.escaping import html_of
 from tallystick.storage import Connection
 from tallystick.storage.index import search
-from tallystick.storage.index.chroma_layout import NAME, state_of
+from tallystick.storage.index.chroma import NAME, state_of
 from tallystick.storage.index.marks import marks_of
 from tallystick.storage.index.segments import SegmentDamaged, SegmentGone, reading
 from tallystick.storage.rows import memories, scopes

@@ -17,9 +17,9 @@ from tallystick.ranking import whole_vectors
 from tallystick.storage import ChromaIndex, Connection
 from tallystick.storage.engine.writes import CHROMA, Writes
 from tallystick.storage.index import search
-from tallystick.storage.index.chroma import VectorPoint
-from tallystick.storage.index.chroma_layout import (
+from tallystick.storage.index.chroma import (
     IndexState,
+    VectorPoint,
     chroma_lags,
     keep_state,
     start_over,

@@ -1,8 +1,7 @@
 """The table of operations: one definition for the command line, tools, servers and clients."""
 
-from tallystick.operations.arguments import Arguments, arguments_of
 from tallystick.operations.error_status import STATUS, WireStatus, error_json, wire_status
-from tallystick.operations.operation import Effect, Operation
+from tallystick.operations.operation import Arguments, Effect, Operation, arguments_of
 from tallystick.operations.table import OPERATIONS
 from tallystick.operations.tools import (
     MEMORY_INSTRUCTIONS,

@@ -1,4 +1,6 @@
-"""Operation: a verb that a surface may offer, defined once for all of them."""
+"""Operation: a verb that a surface may offer, defined once for all of them, with the arguments of
+the function that carries it out.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,39 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Literal, cast, get_type_hints
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from tallystick.errors import InvalidInput
-from tallystick.explanations import explain_validation
-from tallystick.operations.arguments import Arguments, arguments_of
+from tallystick.errors.base import explain_validation
 from tallystick.records import JsonObject
+from tallystick.records._base import BUILDS_LATER
+from tallystick.records.wire import wire_type
 from tallystick.tally import BoundTally
+
+
+class Arguments(BaseModel):
+    """The arguments of an operation: frozen, with a JSON schema, unknown names refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=BUILDS_LATER)
+
+
+def arguments_of(function: Callable[..., Any], name: str) -> type[Arguments]:
+    """Return the arguments of a function as a model, without its first: names, defaults and
+    descriptions are those of the signature, the types those of JSON.
+
+    Keyword arguments of any name are one argument, a mapping.
+    """
+    hints = get_type_hints(inspect.unwrap(function), include_extras=True)
+    fields: dict[str, Any] = {}
+    _, *parameters = inspect.signature(function).parameters.values()
+    for parameter in parameters:
+        annotation = wire_type(hints[parameter.name])
+        if annotation is not None:
+            default = ... if parameter.default is parameter.empty else parameter.default
+            fields[parameter.name] = (annotation, default)
+    title = "".join(word.title() for word in name.split("_"))
+    return create_model(title, __base__=Arguments, **fields)
+
 
 Effect = Literal["read", "change", "operate"]
 """The effect of an operation: to read, to change memory, or to operate the tally."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tallystick.policy.redaction_rule import Rule, rule_of
+from tallystick.policy.secret_checks import Rule, rule_of
 
 
 def _card(match: re.Match[str]) -> bool:

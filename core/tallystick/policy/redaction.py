@@ -25,8 +25,7 @@ from pydantic import StringConstraints, TypeAdapter
 
 from tallystick.errors import InvalidInput
 from tallystick.policy.personal_data import PII_RULES
-from tallystick.policy.redaction_rule import Rule
-from tallystick.policy.secret_checks import PLACEHOLDER, names_a_secret
+from tallystick.policy.secret_checks import PLACEHOLDER, Rule, names_a_secret
 from tallystick.policy.secret_rules import SECRET_RULES
 from tallystick.records import Json
 

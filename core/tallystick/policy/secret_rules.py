@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import re
 
-from tallystick.policy.redaction_rule import Check, Rule, rule_of
 from tallystick.policy.secret_checks import (
+    Check,
+    Rule,
     is_assigned_secret,
     is_bearer,
     is_chosen,
@@ -23,6 +24,7 @@ from tallystick.policy.secret_checks import (
     is_url_password,
     is_user_and_password,
     is_written_out,
+    rule_of,
 )
 from tallystick.policy.vendor_tokens import TOKENS_BY_PREFIX, TOKENS_BY_SHAPE
 

@@ -3,23 +3,28 @@
 Nothing here reads a store or a clock. NumPy and the stemmer are imported on first use.
 """
 
-from tallystick.ranking.confidence import CONFIDENT, confidence
+from tallystick.ranking.confidence import CONFIDENT, UNRELATED, confidence, names_source
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.dates import Span, date_fit, spans
-from tallystick.ranking.evidence import UNRELATED, names_source
-from tallystick.ranking.excerpt import excerpt
-from tallystick.ranking.fences import (
+from tallystick.ranking.order import Ranked, RecallWeights, proposals, rank, rows_within
+from tallystick.ranking.question import QUERY_READ, Question, ask
+from tallystick.ranking.relevance import (
+    BestSlice,
+    Text,
+    WorkingSets,
+    best_slices,
+    passage_of,
+    quantise,
+)
+from tallystick.ranking.segment import Entry
+from tallystick.ranking.sentences import (
     FENCES,
     code_percent,
     code_spans,
+    excerpt,
     prose_parts,
+    sentence_spans,
 )
-from tallystick.ranking.order import Ranked, proposals, rank, rows_within
-from tallystick.ranking.passages import BestSlice, best_slices, passage_of
-from tallystick.ranking.question import QUERY_READ, Question, ask
-from tallystick.ranking.relevance import Text, WorkingSets, quantise
-from tallystick.ranking.segment import Entry
-from tallystick.ranking.sentences import sentence_spans
 from tallystick.ranking.signals import SIGNALS, Pool, Signal
 from tallystick.ranking.vectors import (
     cosines,
@@ -30,7 +35,6 @@ from tallystick.ranking.vectors import (
     to_float16_bytes,
     whole_vectors,
 )
-from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import analyze, indexed_words, query_terms
 
 __all__ = [

@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from tallystick.ranking.excerpt import excerpt
+from tallystick.ranking.sentences import excerpt
 
 DAY = 24 * 3600 * 1_000_000
 """Microseconds of a day."""

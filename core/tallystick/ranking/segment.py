@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystick.errors import DimensionMismatch
-from tallystick.ranking.fences import CODE_PERCENT
+from tallystick.ranking.sentences import CODE_PERCENT
 from tallystick.ranking.vocabulary import Vocabulary
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import DimensionMismatch
-from tallystick.ranking.fences import code_spans, outside
+from tallystick.ranking.sentences import code_spans, outside
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,7 +8,7 @@ do it again.
 
 from tallystick.recorder.bundle import is_bundle, verify_bundle
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.payloads import Preserialized
+from tallystick.recorder.payloads import Preserialized, TextMemo, clear_text_memos
 from tallystick.recorder.recordings import Recordings
 from tallystick.recorder.recovery import recover_interrupted_runs
 from tallystick.recorder.replay import Call, Render, neutral_request
@@ -22,10 +22,8 @@ from tallystick.recorder.run import (
     status_for,
     time_of,
 )
-from tallystick.recorder.stream import stream_pieces
 from tallystick.recorder.subscriptions import Listener, RecordingEvent, Subscription
-from tallystick.recorder.tape import Player, read_tape, tool_form, write_tape
-from tallystick.recorder.text_memo import TextMemo, clear_text_memos
+from tallystick.recorder.tape import Player, read_tape, stream_pieces, tool_form, write_tape
 
 __all__ = [
     "Call",

@@ -11,9 +11,8 @@ from datetime import UTC, tzinfo
 from tallystick.access import Gate
 from tallystick.errors import RecorderError, TallystickError
 from tallystick.logs import get_logger
-from tallystick.recorder.payloads import PayloadPreparer, PayloadRedactor
+from tallystick.recorder.payloads import PayloadPreparer, PayloadRedactor, clear_text_memos
 from tallystick.recorder.subscriptions import Subscriptions
-from tallystick.recorder.text_memo import clear_text_memos
 from tallystick.recorder.write_queue import WriteQueue
 from tallystick.records import Retention
 from tallystick.storage import Store

@@ -35,7 +35,7 @@ from tallystick.ports import (
 )
 from tallystick.provider_errors import MODEL, sort_error
 from tallystick.recorder import RecorderContext, Recordings, Run
-from tallystick.recorder.sealing import seal
+from tallystick.recorder.payloads import seal
 from tallystick.records import (
     Actor,
     LearningBudget,

@@ -8,7 +8,12 @@ because a prompt grows at its end: each is searched for secrets once, and stored
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
+import os
+import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
@@ -18,8 +23,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import orjson
 from pydantic import BaseModel
 
-from tallystick.errors import InvalidInput
-from tallystick.recorder.sealing import SealedPayload
+from tallystick.errors import InvalidInput, require
 from tallystick.records import (
     EntryKind,
     Json,
@@ -31,6 +35,52 @@ from tallystick.records import (
     read_json,
 )
 from tallystick.storage.rows.journal import Salts
+
+_NONCE_BYTES = 12
+
+
+class SealedPayload(NamedTuple):
+    """A payload that is stored as it is: nobody reads it without the scope's key."""
+
+    sealed: str
+    """Nonce and ciphertext of AES-256-GCM, as base64."""
+
+
+def require_seal() -> None:
+    """Raise MissingExtra unless payloads can be sealed here."""
+    require("cryptography", extra="signing")
+
+
+def seal(secret: bytes, run_id: str, originals: Mapping[str, str]) -> SealedPayload:
+    """Seal what placeholders stand for under the secret of a scope; it opens for this run only."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    nonce = os.urandom(_NONCE_BYTES)
+    ciphertext = AESGCM(_key(secret)).encrypt(nonce, json_bytes(dict(originals)), run_id.encode())
+    return SealedPayload(base64.b64encode(nonce + ciphertext).decode())
+
+
+def unseal(secret: bytes, run_id: str, payload: Json) -> Json:
+    """Return what a sealed payload holds; any other payload, and one of another key, as it is."""
+    text = payload.get("sealed") if isinstance(payload, dict) else None
+    if not isinstance(text, str):
+        return payload
+    require_seal()
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    try:
+        sealed = base64.b64decode(text, validate=True)
+        nonce, ciphertext = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
+        body: Json = json.loads(AESGCM(_key(secret)).decrypt(nonce, ciphertext, run_id.encode()))
+    except (InvalidTag, ValueError):
+        return payload
+    return body
+
+
+def _key(secret: bytes) -> bytes:
+    return hmac.digest(secret, b"tallystick/placeholders-key/v1\x00", "sha256")
+
 
 DOMAIN = "step-payload"
 """Domain of payload commitments."""
@@ -487,3 +537,78 @@ def _ascii_key(key: Any) -> str:
 def storable_text(text: str) -> str:
     """Return a text with a sign in place of what no database stores as a text."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+_IMMUTABLE = frozenset({str})
+"""Types of values that never change. Not numbers: 1 equals True, and has another JSON form."""
+_CONTAINERS = frozenset({dict, list})
+"""Types of values that may be filled later: of an empty one the memo keeps its own."""
+
+
+class _Entry(NamedTuple):
+    kind: type
+    fields: dict[str, Any]
+    preserialized: Preserialized
+
+
+class TextMemo:
+    """Serialised values that consist of a text and fixed fields, by the identity of the text.
+    Thread-safe.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max = max_bytes
+        self._size = 0
+        self._guard = threading.Lock()
+        self._entries: dict[int, _Entry] = {}
+        _all.add(self)
+
+    def get(self, text: Any, kind: type, fields: Mapping[str, Any]) -> Preserialized | None:
+        """Return a value of this kind with these fields, one of which is `text`, as it was
+        serialised; None if it is not in the memo.
+        """
+        entry = self._entries.get(id(text))
+        if entry is None or entry.kind is not kind:
+            return None
+        try:
+            # Equal values of these types have one JSON form, and identical texts are not read.
+            return entry.preserialized if entry.fields == fields else None
+        except Exception:  # noqa: BLE001 - a field now holds a value that refuses comparison: another value
+            return None
+
+    def put(
+        self, text: Any, kind: type, fields: Mapping[str, Any], preserialized: Preserialized
+    ) -> None:
+        """Memoise a serialised value, unless a field holds a value that may be edited in place."""
+        if type(text) is not str:
+            return
+        own: dict[str, Any] = {}
+        for name, value in fields.items():
+            if value is None or type(value) in _IMMUTABLE:
+                own[name] = value
+            elif type(value) in _CONTAINERS and not value:
+                own[name] = type(value)()
+            else:
+                return
+        with self._guard:
+            before = self._entries.pop(id(text), None)
+            self._size += len(preserialized.body)
+            self._size -= 0 if before is None else len(before.preserialized.body)
+            self._entries[id(text)] = _Entry(kind, own, preserialized)
+            while self._size > self._max:
+                oldest = next(iter(self._entries))
+                self._size -= len(self._entries.pop(oldest).preserialized.body)
+
+    def clear(self) -> None:
+        """Remove every entry."""
+        with self._guard:
+            self._entries, self._size = {}, 0
+
+
+_all: weakref.WeakSet[TextMemo] = weakref.WeakSet()
+
+
+def clear_text_memos() -> None:
+    """Clear the memos of every adapter in this process."""
+    for memo in list(_all):
+        memo.clear()

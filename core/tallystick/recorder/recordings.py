@@ -23,11 +23,10 @@ from tallystick.recorder.answers import (
 )
 from tallystick.recorder.bundle import bundle
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.payloads import DOMAIN, storable_text
+from tallystick.recorder.payloads import DOMAIN, storable_text, unseal
 from tallystick.recorder.receipts import receipt_about, receipts_of, with_texts
 from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, recipe_for, replay
 from tallystick.recorder.run import Run
-from tallystick.recorder.sealing import unseal
 from tallystick.recorder.signing import sign
 from tallystick.recorder.subscriptions import MAX_WAITING, Listener, Subscription
 from tallystick.recorder.tape import Player, tape_of

@@ -16,7 +16,7 @@ from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_in,
 from tallystick.recorder.verify import gaps_in
 from tallystick.records import Actor, ReceiptEntry, RunRecord
 from tallystick.storage import Connection
-from tallystick.storage.engine.losses import Losses
+from tallystick.storage.engine.liveness import Losses
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import journal, recordings
 from tallystick.storage.rows.journal import run_stream

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tallystick.compiler import compile_context, diff_compiled, prompt_text
 from tallystick.errors import InvalidInput, NotReplayable
-from tallystick.policy.rule_checks import check_rules
+from tallystick.policy.rules import check_rules
 from tallystick.ports import TokenCounter
 from tallystick.recorder.answers import diff_lines
 from tallystick.recorder.payloads import plain

@@ -51,7 +51,7 @@ from tallystick.records import (
     microseconds,
     require_json_size,
 )
-from tallystick.records.html import html_of
+from tallystick.records.escaping import html_of
 from tallystick.storage.rows import journal
 
 active_run: ContextVar[Run | None] = ContextVar("tallystick_run", default=None)

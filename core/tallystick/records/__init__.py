@@ -35,14 +35,6 @@ from tallystick.records._base import (
     require_tags,
     tuple_of,
 )
-from tallystick.records.access_tokens import AccessToken, TokenClass
-from tallystick.records.answers import (
-    ContextCandidate,
-    MemoryUse,
-    Provenance,
-    RecordedWrite,
-    StepDiff,
-)
 from tallystick.records.canonical import (
     canonical_json,
     commitment,
@@ -75,27 +67,25 @@ from tallystick.records.context import (
     TargetProfile,
     ToolSpec,
 )
-from tallystick.records.correction import (
-    Affected,
-    Correction,
-    Crossing,
-    CrossingReach,
-    Link,
-    RecallImpact,
-)
 from tallystick.records.identity import (
     AccessKind,
+    AccessToken,
     Actor,
     CallContext,
     Credential,
     Role,
     Scope,
     ScopeKind,
+    TokenClass,
 )
 from tallystick.records.inspection import (
     Action,
     Activity,
+    Affected,
     ContextPack,
+    Correction,
+    Crossing,
+    CrossingReach,
     DerivedMemory,
     Explored,
     ExploredCommunity,
@@ -106,13 +96,13 @@ from tallystick.records.inspection import (
     ExploreMode,
     Freshness,
     Inspection,
+    Link,
     LinkCount,
     LoggedRead,
     PackItem,
+    RecallImpact,
     SourceInspection,
 )
-from tallystick.records.jobs import JOB_STATES, Job, JobEvent, JobState, JobStates
-from tallystick.records.journal import JournalEntry
 from tallystick.records.memory import (
     KINDS,
     Change,
@@ -132,11 +122,16 @@ from tallystick.records.memory import (
     Memory,
     MemoryState,
     NewMemory,
+    PrivacyClass,
     Processing,
     Remembered,
     Scopes,
     SecretsInMemory,
+    Source,
     SourceHash,
+    SourceRef,
+    SourceState,
+    SourceType,
     States,
     WorkingValue,
     register_kind,
@@ -151,6 +146,7 @@ from tallystick.records.model_calls import (
 )
 from tallystick.records.policy import (
     AccessDecision,
+    AccessPreview,
     Approval,
     ApprovalRequest,
     ApprovalState,
@@ -158,11 +154,18 @@ from tallystick.records.policy import (
     Freezable,
     GuardedAction,
     Limited,
+    MemberPreview,
+    MemorySpace,
     PolicyConditions,
     PolicyEffect,
     PolicyRule,
+    PrincipalType,
     ReasonCode,
     RuledSubject,
+    ScopePreview,
+    SpaceMember,
+    SpaceRole,
+    SpaceState,
     ToolClass,
 )
 from tallystick.records.proposals import (
@@ -191,36 +194,34 @@ from tallystick.records.proposals import (
 )
 from tallystick.records.recording import (
     CompileDiff,
+    ContextCandidate,
     DecisionChange,
+    Divergence,
     EntryKind,
     Fidelity,
     Foil,
+    JournalEntry,
+    MemoryUse,
+    Provenance,
     PurgedRun,
     Receipt,
     ReceiptEntry,
+    RecordedWrite,
     ReplayRecipe,
     ReplayResult,
     Retention,
     RunRecord,
+    StepDiff,
     StepEntry,
     StepKind,
     StepRecord,
     StepStatus,
+    Tape,
+    TapeCall,
+    TapeReport,
     Verification,
     VerificationProblem,
 )
-from tallystick.records.source import PrivacyClass, Source, SourceRef, SourceState, SourceType
-from tallystick.records.space import (
-    AccessPreview,
-    MemberPreview,
-    MemorySpace,
-    PrincipalType,
-    ScopePreview,
-    SpaceMember,
-    SpaceRole,
-    SpaceState,
-)
-from tallystick.records.tape import Divergence, Tape, TapeCall, TapeReport
 from tallystick.records.times import (
     FIRST_MOMENT,
     LAST_MOMENT,
@@ -234,10 +235,15 @@ from tallystick.records.times import (
     seconds,
 )
 from tallystick.records.upkeep import (
+    JOB_STATES,
     Backup,
     ErasedUser,
     Erasure,
     Finding,
+    Job,
+    JobEvent,
+    JobState,
+    JobStates,
     Migration,
     MigrationStep,
     Proof,

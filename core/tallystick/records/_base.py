@@ -33,9 +33,9 @@ from pydantic_core import CoreSchema, PydanticCustomError, PydanticSerialization
 from pydantic_core.core_schema import no_info_before_validator_function
 
 from tallystick.errors import InvalidInput, InvalidRecord, UnknownArgument
-from tallystick.explanations import explain_problem, explain_validation
+from tallystick.errors.base import explain_problem, explain_validation
 from tallystick.records.canonical import read_json
-from tallystick.records.html import cut, html_of
+from tallystick.records.escaping import cut, html_of
 from tallystick.records.times import DatetimeOf
 from tallystick.records.wire import Wire, wire_type
 

@@ -12,9 +12,8 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from tallystick.records._base import JsonObject, Names, Persisted, Record
 from tallystick.records.identity import Scope
-from tallystick.records.memory import Memory
+from tallystick.records.memory import Memory, SourceRef
 from tallystick.records.policy import PolicyRule, ToolClass
-from tallystick.records.source import SourceRef
 from tallystick.records.times import MomentField, datetime_of, microseconds, resolve_moment
 
 ItemKind = Literal[

@@ -1,5 +1,5 @@
-"""Records of the recorder: RunRecord, StepRecord, Receipt, and the results of verifying and
-replaying.
+"""Records of the recorder: RunRecord, StepRecord, Receipt, Tape, the entries of the journal,
+answers about a step, and the results of verifying and replaying.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Literal
 from tallystick.records._base import Json, JsonObject, Persisted, Record
 from tallystick.records.context import CompilationDecision, CompileConfig
 from tallystick.records.identity import Scope
+from tallystick.records.memory import SourceRef
 from tallystick.records.policy import PolicyRule
 from tallystick.records.times import datetime_of, optional_datetime_of
 
@@ -327,3 +328,179 @@ class ReplayResult(Record):
     run_id: str | None = None
     """The run in which the replay itself was recorded, if it was."""
     step_id: str | None = None
+
+
+class TapeCall(Record):
+    """One recorded call: its request and its answer."""
+
+    step_id: str
+    kind: Literal["model_call", "tool_call"]
+    name: str | None = None
+    request: Json
+    response: Json = None
+    error: dict[str, str] | None = None
+    """`type` and `message` of the error, if the call failed."""
+    redacted: bool = False
+    """True if secrets were redacted from the request before it was stored."""
+    blocked: bool = False
+    """True if the call was not made, because it waits for a person."""
+    chunks: int | None = None
+    """Number of chunks of the answer, if it was recorded as a stream."""
+    inside: str | None = None
+    """The step of the tool call that made this call, such as of an agent that is a tool; both are
+    played together.
+    """
+
+
+class Tape(Persisted):
+    """The calls of a run in the order in which they began. A file of JSON that a test can keep."""
+
+    run_id: str
+    agent_name: str
+    retention: Retention
+    calls: tuple[TapeCall, ...]
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """`exact` if no request was redacted, else `exact_redacted`."""
+        return "exact_redacted" if any(call.redacted for call in self.calls) else "exact"
+
+
+class Divergence(Record):
+    """The first place where an agent left its tape."""
+
+    step_id: str | None
+    """The recorded step; None if the agent made more calls than were recorded."""
+    what: str
+    """One sentence that names the call, and the part of its request that differs."""
+    diff: tuple[str, ...] = ()
+    """Lines of a unified diff from the recorded request to the one that was made."""
+
+
+class TapeReport(Record):
+    """The progress of an agent along its tape."""
+
+    fidelity: Fidelity
+    calls: int
+    played: int
+    divergence: Divergence | None = None
+
+    @property
+    def matches(self) -> bool:
+        """True if every request was the recorded one, and all of them were made."""
+        return self.divergence is None and self.played == self.calls
+
+
+class ContextCandidate(Record):
+    """One candidate of a step's context, with its decision and its text."""
+
+    item_id: str
+    decision: CompilationDecision
+    says: str | None = None
+    """The text as the model got it, or would have got it; None where policy withheld it."""
+    memory_id: str | None = None
+    """The id of the memory, if the candidate is one."""
+    source_ids: tuple[str, ...] = ()
+    """The raw sources that the memory was derived from."""
+    source: SourceRef | None = None
+    """The origin that the caller stated."""
+
+
+class Provenance(Record):
+    """The origin of a sentence of a context."""
+
+    item_id: str
+    quote: str
+    """The sentence with the words around it in the item."""
+    memory_id: str | None = None
+    source_id: str | None = None
+    source: SourceRef | None = None
+    raw: str | None = None
+    """The source exactly as it arrived; None if the tally has none, or the actor may not read it.
+    """
+
+
+class RecordedWrite(Record):
+    """One change of memory that a step made."""
+
+    step_id: str
+    memory_id: str
+    event: str
+    by: JsonObject
+    """The ids of the actor."""
+    at: int
+    """Microseconds UTC."""
+    time = datetime_of("at")
+
+
+class MemoryUse(Record):
+    """One step that recalled, saw, left out or wrote a memory."""
+
+    step: StepRecord
+    how: tuple[str, ...]
+    """`recalled`, `in_context`, `left_out`, `written`, in the order in which they happened."""
+
+
+class StepDiff(Record):
+    """The differences of two steps: of their contexts, requests and answers."""
+
+    before: str
+    """Id of the step."""
+    after: str
+    compile: CompileDiff | None = None
+    """None where one of them compiled nothing or kept nothing."""
+    request: tuple[str, ...] = ()
+    """Lines of a unified diff of the requests."""
+    response: tuple[str, ...] = ()
+    """The same of the answers."""
+    compaction: tuple[str, ...] = ()
+    """Turns that left the history between the two."""
+    notes: tuple[str, ...] = ()
+    """Parts that could not be compared, and why."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing differs that could be compared."""
+        compiled = self.compile
+        same = compiled is None or (
+            compiled.is_empty
+            and not compiled.rescored
+            and compiled.budget_before == compiled.budget_after
+        )
+        return same and not (self.request or self.response or self.compaction)
+
+
+class JournalEntry(Persisted):
+    """Ids, counts, digests and reason codes; never a private body."""
+
+    sequence: int
+    """Place in the whole journal; the only order there is."""
+    audit_id: str
+    stream: str
+    """`scope:…`, `run:…` or `thread:…`; each is one hash chain."""
+    position: int
+    """Place in the stream, counted from 0."""
+    event: str
+    at: int
+    """Microseconds UTC."""
+    time = datetime_of("at")
+    actor: JsonObject
+    surface: str
+    reason: str | None = None
+    correlation_id: str | None = None
+    request_id: str | None = None
+    session_id: str | None = None
+    texts: str | None = None
+    """The commitment to what people wrote: `reason`, `request_id`, `session_id` and such `details`.
+    """
+    row_texts: str | None = None
+    """The commitment to names, goal, metadata and summaries, which are in the rows of a run or
+    step.
+    """
+    texts_erased: bool = False
+    """True if what it commits to was erased: the texts are None, or missing from `details`."""
+    subject_id: str | None = None
+    """The record that it is about."""
+    details: JsonObject = {}
+    previous: str
+    digest: str

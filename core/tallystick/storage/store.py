@@ -16,7 +16,7 @@ from tallystick.storage.engine.database import Database
 from tallystick.storage.engine.database_errors import was_not_opened
 from tallystick.storage.engine.liveness import Liveness
 from tallystick.storage.engine.location import Location
-from tallystick.storage.engine.read_only import file_unwritable, unwritable_reason
+from tallystick.storage.engine.private_files import file_unwritable, unwritable_reason
 from tallystick.storage.rows import journal
 
 Migrating = Callable[[Database], object]

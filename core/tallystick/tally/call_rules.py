@@ -9,12 +9,16 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
-from tallystick.access.enforcers import note_enforcer, note_rules
+from tallystick.access.approvals import note_enforcer, note_rules
 from tallystick.policy.arguments import UNREADABLE, json_arguments
 from tallystick.policy.redaction import Redactor
-from tallystick.policy.rule_checks import check_rules
-from tallystick.policy.rules import RuleSubject, applicable_rule
-from tallystick.policy.tool_classes import ToolClasses, ToolClassSource
+from tallystick.policy.rules import (
+    RuleSubject,
+    ToolClasses,
+    ToolClassSource,
+    applicable_rule,
+    check_rules,
+)
 from tallystick.records import Actor, PolicyRule, RuledSubject, Scope, ToolSpec
 from tallystick.storage import Store
 

@@ -15,7 +15,7 @@ from tallystick import memory
 from tallystick.errors import InvalidInput
 from tallystick.memory import WorkingMemory
 from tallystick.memory.item_summaries import queue_wishes, read_summaries
-from tallystick.policy.rule_checks import CALLS, check_rules
+from tallystick.policy.rules import CALLS, check_rules
 from tallystick.policy.tool_schemas import read_by_schema
 from tallystick.ranking import UNRELATED, quantise
 from tallystick.recorder import (

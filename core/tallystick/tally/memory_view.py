@@ -676,8 +676,7 @@ class MemoryView:
         self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
     ) -> None:
         self._wake_worker()
-        names = ("id", "event", "status", "version")
-        summary = {name: getattr(change, name) for name in names}
+        summary = change.model_dump(include={"id", "event", "status", "version"})
         call.record("memory_write", payload, summary=summary)
 
 

@@ -21,7 +21,7 @@ from tallystick.ports import (
 )
 from tallystick.recorder import RecorderContext
 from tallystick.recorder.outbound import Outbound
-from tallystick.recorder.sealing import require_seal
+from tallystick.recorder.payloads import require_seal
 from tallystick.records import Actor, ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.storage import Store

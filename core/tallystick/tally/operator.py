@@ -56,10 +56,9 @@ from tallystick.upkeep import (
     jobs,
     proof,
     retention,
-    sizes,
     transfers,
 )
-from tallystick.upkeep.outbound import list_outbound_calls
+from tallystick.upkeep.jobs import list_outbound_calls
 from tallystick.upkeep.retention import Window
 
 Progress = Annotated[Callable[[int, int], None], PROCESS_ONLY]
@@ -344,7 +343,7 @@ class Operator:
 
     def sizes(self) -> Sizes:
         """Return where the bytes of the tally are, by kind. Raises Denied."""
-        return sizes.measure(self._services.memory, self.actor)
+        return doctor.measure(self._services.memory, self.actor)
 
     def rebuild_index(
         self, *, reason: Reason, progress: Progress = lambda finished, total: None

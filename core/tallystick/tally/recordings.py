@@ -1,10 +1,14 @@
-"""BoundRecordings: what was recorded in a scope: runs, reads and events; verify and replay them."""
+"""BoundRecordings: what was recorded in a scope: runs, reads and events; verify and replay them,
+now or as a job.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from itertools import count
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NamedTuple, Protocol, cast
 from uuid import UUID
 
 from pydantic import Field
@@ -12,6 +16,7 @@ from pydantic import Field
 from tallystick import memory
 from tallystick.checkpoints import Threads
 from tallystick.errors import CorruptTally, Denied, InvalidInput, NotFound
+from tallystick.jobs import Ended, Work
 from tallystick.recorder import (
     Call,
     Recordings,
@@ -22,6 +27,7 @@ from tallystick.recorder.recordings import RecordedCompile
 from tallystick.recorder.replay import recipe_for
 from tallystick.records import (
     Activity,
+    Actor,
     Count,
     Foil,
     Job,
@@ -33,6 +39,7 @@ from tallystick.records import (
     ReplayResult,
     RunId,
     RunRecord,
+    Scope,
     StepId,
     StepRecord,
     Texts,
@@ -42,9 +49,100 @@ from tallystick.records import (
 )
 from tallystick.records.arguments import PAGE_BEFORE
 from tallystick.records.wire import PROCESS_ONLY
-from tallystick.tally.later_replays import ReplayOutcome, enqueue_replay
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import job_list, jobs, scopes
 from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.model_calls import named_provider, replay_call, sorted_errors
+from tallystick.tally.services import Services
+
+REPLAY = "replay"
+"""The kind of job that makes a recorded step again."""
+
+
+class ReplayOutcome(NamedTuple):
+    """What the replay of a job came to."""
+
+    run_id: str
+    step_id: str
+    fidelity: str
+    request_matches: bool | None
+
+
+class _Recordings(Protocol):
+    """The recordings of a tally as an actor sees them."""
+
+    def _replay_once(self, step_id: str, recipe: ReplayRecipe, job_id: str) -> ReplayOutcome: ...
+
+
+def enqueue_replay(
+    services: Services, actor: Actor, scope: Scope, step_id: str, recipe: ReplayRecipe
+) -> Job:
+    """Enqueue the replay of a step in `scope`, that of its run; return the job, or the one with the
+    same changes that is there already. Raises Denied, InvalidInput.
+    """
+    rewritten = [item for item, text in recipe.context_mutations.items() if text is not None]
+    if rewritten:
+        # A queue holds ids, never what somebody wrote.
+        raise InvalidInput(
+            "`recipe` replaces the text of an item, which no queue keeps: use replay, at once."
+        )
+    payload = {**recipe.dump(), "id": "", "notes": ""}
+    digest = hashlib.sha256(ReplayRecipe.load(payload).dumps().encode()).hexdigest()
+    store = services.store
+
+    def unit(tx: Connection) -> Job:
+        services.gate.confirm(tx, actor, "write", scope)
+        job_id = jobs.enqueue(
+            tx,
+            kind=REPLAY,
+            subject_id=step_id,
+            version=int(digest[:7], 16),
+            payload=recipe.dump(),
+            scope_id=scopes.ensure(tx, scope).id,
+            actor=actor,
+            job_id=store.ids.new(),
+            at=store.clock.now(),
+        )
+        job = job_list.find(tx, job_id)
+        assert job is not None
+        return job
+
+    job = store.database.write(unit, name="replay.enqueue", writes=Writes.of(scope))
+    services.background.wake()
+    return job
+
+
+class ReplayHandler:
+    """Carries out the jobs of the kind `REPLAY`: compiles the step anew, without a model."""
+
+    kind = REPLAY
+    batch = 1
+    lease_seconds = 300
+    is_upkeep = False
+    changes_memory = False
+    is_autonomous = False
+
+    def __init__(self, recordings_of: Callable[[Actor], _Recordings]) -> None:
+        """Take what returns the recordings as an actor sees them."""
+        self._recordings_of = recordings_of
+
+    def handle(self, work: Work) -> int:
+        """Replay, as a run of its own, once; the job's result names it. Raises NotFound,
+        NotReplayable, Denied, LeaseLost.
+        """
+        [job] = work.jobs
+        assert job.actor is not None
+        recipe = ReplayRecipe.load(job.payload)
+        outcome = self._recordings_of(job.actor)._replay_once(job.subject_id, recipe, job.id)
+        summary: JsonObject = outcome._asdict()
+
+        def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
+            return {job.id: Ended("done", result=summary)}
+
+        work.commit(unit)
+        return 1
+
 
 Recipe = Annotated[ReplayRecipe | None, Field(description="What to change; without it nothing.")]
 

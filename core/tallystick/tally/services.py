@@ -33,7 +33,7 @@ from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
-from tallystick.policy.tool_classes import ToolClassSource
+from tallystick.policy.rules import ToolClassSource
 from tallystick.ports import Clock, Ids, Models, Reranker, TokenCounter
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
@@ -42,12 +42,12 @@ from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex, Location, Store
 from tallystick.storage.engine.forks import abandon
 from tallystick.storage.engine.writes import TALLY, Writes
-from tallystick.storage.index.chroma_layout import state_of
+from tallystick.storage.index.chroma import state_of
 from tallystick.storage.index.corpus_cache import CorpusCache
 from tallystick.storage.index.segment_files import SegmentFiles
 from tallystick.storage.rows import settings_rows
 from tallystick.tally.call_rules import CallRules
-from tallystick.tally.captured_turns import CapturedTurns
+from tallystick.tally.captured_turns import CapturedTurns, TurnHits
 from tallystick.tally.compile_requests import CompileRequests
 from tallystick.tally.models import (
     DeciderLike,
@@ -59,7 +59,6 @@ from tallystick.tally.models import (
     outbound_of,
 )
 from tallystick.tally.session_turns import Sessions
-from tallystick.tally.turn_hits import TurnHits
 from tallystick.tokens import counter_for
 from tallystick.tokens.prices import PriceTable
 from tallystick.upkeep import retention

@@ -39,10 +39,9 @@ from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.jobs import Jobs
 from tallystick.tally.kept_turns import keep_tool_output, keep_turn
-from tallystick.tally.later_replays import ReplayHandler
 from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.operator import Operator
-from tallystick.tally.recordings import BoundRecordings
+from tallystick.tally.recordings import BoundRecordings, ReplayHandler
 from tallystick.tally.reviews import Reviews
 from tallystick.tally.services import OpenOptions, Services, record_owner
 from tallystick.tally.spaces import BoundSpaces

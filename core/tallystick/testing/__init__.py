@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick.testing.comparison import effects
     from tallystick.testing.fakes import (
         CountingIds,
         HashEmbedder,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         StepClock,
         WordCounter,
     )
+    from tallystick.testing.tally_contract import effects
 
 __all__ = [
     "CountingIds",
@@ -39,6 +39,5 @@ def __getattr__(name: str) -> Any:
     """
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(
-        import_module(f"tallystick.testing.{'comparison' if name == 'effects' else 'fakes'}"), name
-    )
+    module = "tally_contract" if name == "effects" else "fakes"
+    return getattr(import_module(f"tallystick.testing.{module}"), name)

@@ -16,12 +16,11 @@ from tallystick.errors import (
     Conflict,
     Denied,
 )
-from tallystick.kit.frames import without_frames
+from tallystick.kit.rendering import without_frames
 from tallystick.records import Actor, MemoryState
 from tallystick.records.framing import CLOSE, NOTICE, OPEN
 from tallystick.tally import BoundTally, Tally
-from tallystick.testing.comparison import effects
-from tallystick.testing.tally_contract import OpenTally
+from tallystick.testing.tally_contract import OpenTally, effects
 
 ALICE = Actor(user="alice", agent="coder", projects={"apollo"})
 BOB = Actor(user="bob", projects={"apollo"})

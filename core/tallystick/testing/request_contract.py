@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tallystick.kit import RequestCompiler, RequestParts, ToolCall, record_tool_call
-from tallystick.kit.tool_calls import record_tool_result
+from tallystick.kit.rendering import record_tool_result
 from tallystick.records import Actor, ContextItem, StepRecord, ToolSpec
 from tallystick.tally import BoundTally
 from tallystick.testing.tally_contract import OpenTally

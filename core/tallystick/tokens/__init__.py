@@ -4,10 +4,8 @@ estimate.
 Importing this loads nothing heavy; tiktoken comes on first use.
 """
 
-from tallystick.tokens.cached import CachedCounter
-from tallystick.tokens.estimate import PiecesCounter
-from tallystick.tokens.resolve import counter_for
-from tallystick.tokens.tiktoken import TiktokenCounter
+from tallystick.tokens.estimate import CachedCounter, PiecesCounter
+from tallystick.tokens.resolve import TiktokenCounter, counter_for
 from tallystick.tokens.usage import usage_of
 
 __all__ = ["CachedCounter", "PiecesCounter", "TiktokenCounter", "counter_for", "usage_of"]

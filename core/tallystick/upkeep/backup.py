@@ -40,7 +40,7 @@ from tallystick.storage.engine.private_files import (
     whole_folder,
 )
 from tallystick.storage.engine.writes import TALLY, Writes
-from tallystick.storage.index import chroma_layout
+from tallystick.storage.index import chroma
 from tallystick.storage.move import archives, restoring
 from tallystick.storage.move.archives import DATABASE, Archive, Progress, silent
 from tallystick.storage.rows import journal, settings_rows
@@ -136,7 +136,7 @@ def restore(
             event = _event("tally.restore", by, clock, ids, details)
 
             def unit(tx: Connection) -> None:
-                chroma_layout.forget(tx)
+                chroma.forget(tx)
                 journal.append(tx, event)
 
             store.database.write(unit, name="restore")

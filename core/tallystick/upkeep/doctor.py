@@ -1,11 +1,14 @@
-"""Doctor: finds what is wrong with a tally, what only needs attention, and repairs what can be."""
+"""Doctor: finds what is wrong with a tally, what only needs attention, and repairs what can be; and
+measures where its bytes are.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from tallystick.access.enforcers import rules_and_enforcers
+from tallystick.access.approvals import rules_and_enforcers
 from tallystick.errors import (
     CredentialRefused,
     EmbedderFailed,
@@ -23,12 +26,11 @@ from tallystick.jobs.derived import Status
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.records import JOB_STATES, Actor, Finding
+from tallystick.records import JOB_STATES, Actor, Finding, Sizes, SpaceUse
 from tallystick.storage import Connection
-from tallystick.storage.engine import integrity
+from tallystick.storage.engine import integrity, texts
 from tallystick.storage.engine.packing import damage_read
-from tallystick.storage.engine.private_files import wider_than_private
-from tallystick.storage.engine.read_only import unwritable_reason
+from tallystick.storage.engine.private_files import unwritable_reason, wider_than_private
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import (
     job_list,
@@ -38,6 +40,7 @@ from tallystick.storage.rows import (
     scopes,
     settings_rows,
 )
+from tallystick.storage.text import sizes
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.reach import withdraw_proposals
@@ -410,3 +413,34 @@ def _span(microseconds: int) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length} {unit}"
     return f"{seconds} seconds"
+
+
+_FREE = "free pages, used by what comes next"
+
+
+def measure(context: MemoryContext, actor: Actor) -> Sizes:
+    """Return the bytes of a tally by kind, largest first. Raises Denied."""
+    require_operator(context, actor)
+    location = context.store.location
+    with context.store.database.read() as connection:
+        by_table = sizes.bytes_by_table(connection)
+        text = sizes.bytes_of_text(connection)
+    uses: Counter[str] = Counter()
+    for table, count in (by_table or {}).items():
+        uses[texts.rows_of(table).size] += count
+    if location.folder is not None and location.is_embedded:
+        files = sizes.bytes_of_files(location.folder)
+        database = files.pop("database", 0)
+        if by_table is None:
+            uses["database"] = database
+        elif database > uses.total():
+            uses[_FREE] = database - uses.total()
+        else:
+            # These pages are in the log alone until they are moved to the file.
+            files["log of writes"] -= uses.total() - database
+        uses.update(files)
+    return Sizes(
+        uses=tuple(SpaceUse(kind=kind, size=size) for kind, size in uses.most_common()),
+        total=uses.total(),
+        text=text,
+    )

@@ -47,8 +47,7 @@ from tallystick.storage.rows.proposals import StoredProposal
 from tallystick.storage.text import erasing
 from tallystick.storage.text.byte_search import RecordedHit
 from tallystick.storage.text.scope_selection import ScopeSelection
-from tallystick.upkeep.copies import Copies, searched_texts
-from tallystick.upkeep.operator_scopes import OperatorScopes
+from tallystick.upkeep.copies import Copies, OperatorScopes, searched_texts
 from tallystick.upkeep.proof import CANNOT_BEYOND, CANNOT_ERASE, prove_erased, search_remains
 from tallystick.upkeep.reach import (
     destroy_copies,

@@ -36,9 +36,8 @@ from tallystick.storage.rows import (
 )
 from tallystick.storage.rows.idempotency import IdempotentCall
 from tallystick.storage.rows.recordings import StoredPayload
-from tallystick.storage.text import byte_search, checkpoint_scan, erasing, users
-from tallystick.storage.text.byte_search import RecordedHit
-from tallystick.storage.text.checkpoint_scan import ThreadName
+from tallystick.storage.text import byte_search, erasing, users
+from tallystick.storage.text.byte_search import RecordedHit, ThreadName
 from tallystick.storage.text.users import User, UserRows
 from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.proof import CANNOT_ERASE, search_remains
@@ -153,7 +152,7 @@ def _plan(connection: Connection, user: User, shared: Shared) -> _Plan:
     destroyed = (*rows.private, *(rows.authored if shared == "destroy" else ()))
     derived = erasing.drawn_from(connection, destroyed, promoted=shared == "destroy")
     gone = tuple(sorted({*destroyed, *derived}))
-    threads = tuple(checkpoint_scan.names_of(connection, rows.threads))
+    threads = tuple(byte_search.names_of(connection, rows.threads))
     runs = tuple(run_id for run_id in rows.runs if _has_texts(connection, run_id))
     counts = Counter(
         {

@@ -1,4 +1,6 @@
-"""Jobs as somebody may see and steer them: an operator all of them, others those of their scope."""
+"""Jobs and the outbound log as somebody may see and steer them: an operator all of them, others
+those of their scope.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ from typing import Any
 from tallystick.errors import NotFound, StateConflict
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
-from tallystick.records import Actor, Job, JobState, Scope
+from tallystick.records import Actor, Job, JobState, OutboundCall, Scope
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import JOBS, TALLY, Writes
-from tallystick.storage.rows import job_list, jobs, journal
+from tallystick.storage.rows import job_list, jobs, journal, outbound_calls
 from tallystick.storage.rows.idempotency import IdempotentCall
+from tallystick.upkeep.copies import OperatorScopes
 
 
 def list_jobs(
@@ -194,3 +197,32 @@ def note_repair(
             details=details,
         ),
     )
+
+
+def list_outbound_calls(
+    context: MemoryContext,
+    actor: Actor,
+    scope: Scope,
+    *,
+    purpose: str | None,
+    limit: int,
+    before: str | None,
+) -> list[OutboundCall]:
+    """Return calls of models that the tally itself made, newest first: for an operator of every
+    scope, else of `scope`. Raises Denied, and NotFound for an unknown `before`.
+    """
+    with context.store.database.read() as connection:
+        everywhere = OperatorScopes(connection, context, actor, "read").whole
+    if not everywhere:
+        context.gate.require(actor, "read", scope)
+    with context.store.database.read() as connection:
+        last = None if before is None else outbound_calls.find(connection, before)
+        if before is not None and (last is None or not (everywhere or last.scope == scope)):
+            raise NotFound(f"There is no outbound call {before!a} that {actor.user} may see.")
+        return outbound_calls.list_calls(
+            connection,
+            scope=None if everywhere else scope,
+            purpose=purpose,
+            before=last,
+            limit=limit,
+        )

@@ -29,7 +29,7 @@ from tallystick.storage.index.chroma import VectorPoint
 from tallystick.storage.rows import journal, memories, objects, settings_rows
 from tallystick.storage.text import byte_search, erasing
 from tallystick.storage.text.scope_selection import ScopeSelection
-from tallystick.upkeep.operator_scopes import OperatorScopes
+from tallystick.upkeep.copies import OperatorScopes
 from tallystick.upkeep.retention import CHOICES
 
 _CANNOT_REACH = (

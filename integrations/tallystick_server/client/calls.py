@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError, create_model
 
 from tallystick import errors
 from tallystick.errors import ApprovalRequired, Denied, InvalidInput, TallystickError, Unreachable
-from tallystick.explanations import explain_validation
+from tallystick.errors.base import explain_validation
 from tallystick.operations import OPERATIONS, Operation
 from tallystick.records import AccessDecision, bind_arguments
 from tallystick.tally.spellings import respell_remotely

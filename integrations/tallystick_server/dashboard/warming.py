@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 
 from tallystick.errors import TallystickError
-from tallystick.kit.background import on_close
-from tallystick.kit.warming import warm
+from tallystick.kit.background import on_close, warm
 from tallystick.logs import get_logger
 from tallystick.tally import BoundTally
 from tallystick_server.dashboard.rendering import load_templates

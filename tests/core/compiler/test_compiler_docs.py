@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 
 from tallystick.compiler import PASSES
-from tallystick.compiler.classes import CLASSES, FIRST_SHARES
+from tallystick.compiler.budgeting import CLASSES, FIRST_SHARES
 from tallystick.compiler.state import CONVERSATION
 from tallystick.records import CompileReason, ItemKind, PolicyEffect, ScoreWeights
 

@@ -21,7 +21,7 @@ from tallystick.jobs import chroma
 from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
 from tallystick.storage import ChromaIndex
-from tallystick.storage.index.chroma_layout import NAME, IndexState, forget, state_of
+from tallystick.storage.index.chroma import NAME, IndexState, forget, state_of
 from tallystick.storage.index.marks import marks_of
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder

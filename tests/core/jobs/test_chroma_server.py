@@ -16,7 +16,7 @@ from tests.servers import chroma_server
 from tallystick import Actor, Tally
 from tallystick.errors import BusyTally
 from tallystick.settings import Settings
-from tallystick.storage.index.chroma_layout import IndexState, state_of
+from tallystick.storage.index.chroma import IndexState, state_of
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 

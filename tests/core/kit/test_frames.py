@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from tallystick import Actor, Tally
-from tallystick.kit.frames import codes_of, framed_hits, without_frames
+from tallystick.kit.rendering import codes_of, framed_hits, without_frames
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records.framing import frame, frame_body
 

@@ -13,7 +13,7 @@ import pytest
 from tests.core.memory.test_conclusions import LOSSES, give_back, lose
 
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.kit.frames import framed_hits, without_frames
+from tallystick.kit.rendering import framed_hits, without_frames
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, NewMemory
 from tallystick.tally import BoundTally, Tally

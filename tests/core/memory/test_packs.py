@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tallystick import Actor, BoundTally, Tally
-from tallystick.kit.frames import framed_hits
+from tallystick.kit.rendering import framed_hits
 from tallystick.operations.tools import MEMORY_TOOLS
 from tallystick.records import NewMemory
 from tallystick.testing import StepClock

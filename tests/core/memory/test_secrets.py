@@ -12,7 +12,7 @@ import pytest
 from tallystick import BoundTally, Tally
 from tallystick.compiler.outline import FRAMED, outline
 from tallystick.errors import InvalidInput
-from tallystick.kit.frames import framed_hits, hits_for_model
+from tallystick.kit.rendering import framed_hits, hits_for_model
 from tallystick.memory import Put
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records import Actor, ContextItem, NewMemory, Proposal, ProposalContent, SourceRef

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tallystick import Actor, Tally
-from tallystick.kit.warming import warm
+from tallystick.kit.background import warm
 from tallystick.storage.rows import scopes
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder

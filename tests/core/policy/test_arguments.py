@@ -22,9 +22,7 @@ from tallystick.policy.arguments import (
     meets_condition,
     replace_texts,
 )
-from tallystick.policy.rule_checks import check_rules
-from tallystick.policy.rules import RuleSubject, applicable_rule
-from tallystick.policy.tool_classes import ToolClasses
+from tallystick.policy.rules import RuleSubject, ToolClasses, applicable_rule, check_rules
 from tallystick.records import ArgumentCondition, PolicyConditions, PolicyRule
 
 KEY = "sk-" + "a1B2c3D4" * 5

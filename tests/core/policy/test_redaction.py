@@ -21,7 +21,7 @@ from tallystick.errors import InvalidInput
 from tallystick.policy import redaction
 from tallystick.policy.personal_data import PII_RULES
 from tallystick.policy.redaction import Finding, Redactor, restored
-from tallystick.policy.redaction_rule import Check, Rule
+from tallystick.policy.secret_checks import Check, Rule
 from tallystick.policy.secret_rules import SECRET_RULES
 from tallystick.records import Json
 

@@ -11,7 +11,7 @@ import pytest
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ranking import SIGNALS, Corpus, Entry, indexed_words
-from tallystick.ranking.conversations import answered_at_length
+from tallystick.ranking.signals import answered_at_length
 from tallystick.records import Hit, NewMemory
 
 OpenTally = Callable[..., Tally]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tallystick.ranking.evidence import has_evidence
+from tallystick.ranking.confidence import has_evidence
 from tallystick.ranking.order import Ranked
 from tallystick.ranking.question import Question
 

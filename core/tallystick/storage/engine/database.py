@@ -81,7 +81,7 @@ from tallystick.storage.engine.group_commit import (
     discard_connection,
 )
 from tallystick.storage.engine.prepared import driver_errors
-from tallystick.storage.engine.read_only import FileState, ReadOnlyFile
+from tallystick.storage.engine.private_files import FileState, ReadOnlyFile
 from tallystick.storage.engine.writes import EVERYTHING, RUNS, UndeclaredWrite, Writes
 
 T = TypeVar("T")

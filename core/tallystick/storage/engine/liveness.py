@@ -1,15 +1,18 @@
-"""Liveness: a lock that ends with its process shows whether that is still running."""
+"""Liveness: a lock that ends with its process shows whether that is still running, and a file that
+was made before says how much of each run it could not write.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 from sqlalchemy import create_engine, text
@@ -17,14 +20,63 @@ from sqlalchemy.pool import NullPool
 
 from tallystick.errors import ReadOnlyTally, StorageError
 from tallystick.logs import get_logger
+from tallystick.settings import user_state
 from tallystick.storage.engine.database import Database
 from tallystick.storage.engine.database_errors import is_failure, translated_errors
 from tallystick.storage.engine.dialects import let_go_of_socket
 from tallystick.storage.engine.group_commit import discard_connection
-from tallystick.storage.engine.losses import Losses, make_blank, read_losses, write_losses
-from tallystick.storage.engine.private_files import make_private_folder
-from tallystick.storage.engine.read_only import unwritable_reason
-from tallystick.user_state import user_state
+from tallystick.storage.engine.private_files import (
+    make_private_folder,
+    open_private,
+    unwritable_reason,
+)
+
+_SIZE = 8_192
+"""Bytes of the file: counts of some 170 runs."""
+
+
+class Losses(NamedTuple):
+    """What one process could not write."""
+
+    by_run: Mapping[str, int]
+    """Number of things by the id of their run."""
+    further: int = 0
+    """Number of things in runs that the file has no room for."""
+
+
+def make_blank(file: Path) -> None:
+    """Make the file, without losses. Raises OSError."""
+    with open_private(file) as opened:
+        opened.write(b" " * _SIZE)
+
+
+def write_losses(file: Path, by_run: Mapping[str, int]) -> None:
+    """Write how much of each run is lost over what the file has. Raises OSError."""
+    listed: dict[str, int] = {}
+    text = b""
+    for run_id, count in by_run.items():
+        further = sum(by_run.values()) - sum(listed.values()) - count
+        body = json.dumps({"by_run": {**listed, run_id: count}, "further": further}).encode()
+        if len(body) > _SIZE:
+            break
+        listed[run_id], text = count, body
+    if text:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(text.ljust(_SIZE))
+
+
+def read_losses(file: Path) -> Losses:
+    """Return what the file says; nothing for one that is blank or was cut off, or that another
+    process has told and removed. Raises OSError.
+    """
+    try:
+        stored = json.loads(file.read_bytes())
+        by_run = {str(run_id): int(count) for run_id, count in stored["by_run"].items()}
+        return Losses(by_run, int(stored["further"]))
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+        return Losses({})
+
 
 _LOSSES = ".lost"
 """Ending of the file with what a process could not write, beside its lock."""
