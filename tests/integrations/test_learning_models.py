@@ -245,6 +245,6 @@ def test_a_name_that_a_runtime_cannot_make_is_refused_with_its_reason(
         open_sqlite(owner=ANNA, settings=Settings(learning="review", learning_models=(name,)))
 
 
-def test_a_summary_model_needs_the_graph(open_sqlite: OpenTally) -> None:
-    with pytest.raises(SettingsError, match="`graph` is off"):
+def test_a_summary_model_far_away_is_refused_too(open_sqlite: OpenTally) -> None:
+    with pytest.raises(SettingsError, match="learning_allow"):
         open_sqlite(owner=ANNA, settings=Settings(summary_model="pydantic-ai:test"))

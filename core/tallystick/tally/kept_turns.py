@@ -16,6 +16,7 @@ from tallystick.records import (
     SourceRef,
     StepEntry,
 )
+from tallystick.records.arguments import IdempotencyKey
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import journal
 from tallystick.tally.captured_turns import Captured, TurnsOfRun
@@ -80,7 +81,12 @@ def keep_turn(
 
 
 def keep_tool_output(
-    view: MemoryView, step: Step | str, *, reason: str, kind: str = "artifact"
+    view: MemoryView,
+    step: Step | str,
+    *,
+    reason: str,
+    kind: str = "artifact",
+    idempotency_key: IdempotencyKey = None,
 ) -> Remembered:
     """Remember what the tool of a recorded step returned, as a memory whose source is the step and
     its entry. It is redacted as every memory is; `reason` says why it is worth keeping, and is kept
@@ -117,7 +123,9 @@ def keep_tool_output(
         source_run_id=run.id,
         source_step_ids=(record.id,),
     )
-    return view.remember_many([new])[0]
+    # One key means one thing in each verb.
+    key = None if idempotency_key is None else f"keep_tool_output {idempotency_key}"
+    return view.remember_many([new], idempotency_key=key)[0]
 
 
 def _text_of(entry: StepEntry) -> str:

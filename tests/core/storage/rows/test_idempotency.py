@@ -48,6 +48,7 @@ CHANGES: dict[type, set[str]] = {
         "forget",
         "recover",
         "keep_turn",
+        "keep_tool_output",
     },
     Operator: {
         "import_from",
@@ -219,6 +220,8 @@ class World:
         self.run = self.mine.run("coder")
         with self.run.step("model_call") as step:
             step.record("request", {"prompt": "Mend it."})
+        with self.run.step("tool_call") as self.tool_step:
+            self.tool_step.record("tool_result", {"result": "It is mended."})
         self.run.end()
 
     @cached_property
@@ -299,6 +302,9 @@ class World:
             ),
             "jobs.cancel": lambda k, v: root.jobs.cancel(
                 self.job("c"), reason=v, idempotency_key=k
+            ),
+            "keep_tool_output": lambda k, v: mine.keep_tool_output(
+                self.tool_step.id, reason=v, idempotency_key=k
             ),
             "keep_turn": lambda k, v: mine.keep_turn(
                 self.run, user=v, assistant="yes", idempotency_key=k
