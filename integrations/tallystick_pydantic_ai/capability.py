@@ -26,6 +26,7 @@ from pydantic_ai.capabilities import (
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, SkipToolExecution
 from pydantic_ai.messages import (
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     ModelResponseStreamEvent,
     PartDeltaEvent,
@@ -588,9 +589,11 @@ class TallyContext(OncePerAgent):
             # A list of its own goes to the model alone.
             return replace(request_context, messages=messages)
         rendered = render(compiled, request, added)
+        # A prompt without a word is no candidate, and yet no request is without a message.
+        messages = rendered.messages or [ModelRequest(parts=[UserPromptPart("")])]
         return replace(
             request_context,
-            messages=rendered.messages,
+            messages=messages,
             model_request_parameters=rendered.parameters,
         )
 
