@@ -71,14 +71,14 @@ TOOLS: Mapping[str, _Tool] = {
     ),
     "explore": _Tool(
         Explore,
-        "scopes: scopes, projects. list: what is stored, by page. related: links; concluded from "
-        "it. dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
+        "scopes: projects. list: what is stored, by page. related: links; concluded from it. "
+        "dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
-        "context: a pack answering a question. wake: as a session starts. working: the plan of a "
-        "thread. runs: recorded runs of agents. steps: of a run. receipt: of a step. why: what "
-        "the agent saw or missed. trace: where a sentence is from. verify: prove a run unaltered. "
-        "uses: steps with a memory. reviews: proposals. approvals: pending. access: an actor's "
-        "reach. policy: would rules allow a tool call.",
+        "context: a pack answering a question. wake: session start. working: a plan. runs: of "
+        "agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. trace: "
+        "where a sentence is from. verify: prove a run unaltered. uses: steps with a memory. "
+        "reviews: proposals. approvals: pending. access: an actor's reach. policy: may a tool "
+        "run.",
         _READS,
     ),
     "add": _Tool(
@@ -90,11 +90,10 @@ TOOLS: Mapping[str, _Tool] = {
     "manage": _Tool(
         Manage,
         "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
-        "forget_matching: all by query. recover: undo forgetting. correct: mark "
-        "stale, outdated, wrong, replaced, duplicate, sensitive; redact. promote: copy to a "
-        "project, team. share: same, following. pin: always shown. unpin: not. accept: a "
-        "proposal, with changes. defer: later. reject: no. hold: in working. replay: run a "
-        "recorded step again, with changes. health: problems. stats: disk space. "
+        "forget_matching: all by query. recover: undo forgetting. correct: mark stale, outdated, "
+        "wrong, replaced, duplicate, sensitive; redact. promote: copy to a project, team. share: "
+        "follows. pin: always shown. unpin: not. accept: a proposal. defer: later. reject: no. "
+        "hold: in working. replay: run a recorded step again. health: problems. stats: space. "
         "rebuild_index: repair. Preview, apply: a person is asked.",
         _CHANGES,
     ),
