@@ -40,7 +40,7 @@ from tallystick.kit import (
 )
 from tallystick.kit.rendering import without_frames
 from tallystick.recorder import current_run
-from tallystick.records import CompileConfig, Scope
+from tallystick.records import Compaction, CompileConfig, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_tags
 from tallystick_llama_index.conversations import take_over
@@ -99,6 +99,7 @@ def ruled_llm(
     history_share: int | None = None,
     turn_share: int | None = None,
     compile_config: CompileConfig | None = None,
+    compaction: Compaction = "cut",
     actor: ActorSource | None = None,
     scope: str | Scope | None = None,
     provider: str | None = None,
@@ -111,7 +112,8 @@ def ruled_llm(
     results, tools, and the best of `memories` that are recalled for the latest request, in at most
     `memory_budget` tokens. `budget` is the size of a request in tokens, `reserve` of which stay
     free for the answer; by default the window that the model states, else 32,000. With
-    `context="memory"` only what is recalled is compiled, and the rest stays as it is. A denied
+    `context="memory"` only what is recalled is compiled, and the rest stays as it is.
+    `compaction="summary"` shows long memories that do not fit by their summaries. A denied
     request raises ActionDenied or RequestDenied; one that waits raises ApprovalRequired, and passes
     once it was granted. `provider` and `task_type` state facts that LlamaIndex does not know.
     """
@@ -133,6 +135,7 @@ def ruled_llm(
         history_share=history_share,
         turn_share=turn_share,
         compile_config=compile_config,
+        compaction=compaction,
     )
     requests = _Requests(binder, llm, compiler, provider, task_type)
     kind = type(llm)
