@@ -12,7 +12,7 @@ from tallystick.compiler.budgeting import Ledger, by_worth, fill
 from tallystick.compiler.history import query_of, with_short_turns
 from tallystick.compiler.measure import shown_tokens
 from tallystick.compiler.required import may_shorten
-from tallystick.compiler.shorten import GAP, shorten
+from tallystick.compiler.shorten import GAP, shorten, unwrap
 from tallystick.compiler.state import Exclusion, Inclusion, Shortened, State
 from tallystick.records import SummaryWish, text_digest
 
@@ -125,7 +125,7 @@ def _take_best(state: State) -> State:
         del included[head]
         shortened.pop(head, None)
         freed = replace(state, included=included, shortened=shortened)
-        available = Ledger(freed).available("retrieval") - state.overhead(best)
+        available = Ledger(freed).room(best) - state.overhead(best)
         short = _summary(state, best, available)
         if short is None and available >= least:
             short = _shorten_item(state, best, available, query)
@@ -145,7 +145,7 @@ def _summary(state: State, head: str, available: int) -> Shortened | None:
     tokens = shown_tokens(state, state.items[head], text)
     if tokens > available or tokens >= state.tokens[head]:
         return None
-    content = state.items[head].content
+    content = unwrap(state.items[head].content)
     if all(piece.strip() in content for piece in text.split(GAP.strip())):
         # Its own sentences, chosen before anybody asked: the request chooses better ones.
         chosen = _shorten_item(state, head, tokens, query_of(state))

@@ -18,6 +18,7 @@ from pydantic import SkipValidation
 
 from tallystick.access import GuardedCall
 from tallystick.errors import BudgetInfeasible, EgressDenied, InvalidInput
+from tallystick.policy.rules import CALLS
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
 from tallystick.provider_errors import MODEL, sort_error
 from tallystick.recorder import Step, current_step
@@ -201,6 +202,21 @@ def _allowed_request(
     return cleaned
 
 
+def _require_rules_of_today(view: MemoryView, compiled: CompiledContext) -> None:
+    """Raise InvalidInput for a context that rules over items of today did not decide over, as one
+    that was recorded before they were given.
+    """
+    request = view._services.compile_requests.of(compiled)
+    if request is None:
+        return
+    decided = [rule.dump() for rule in request.policy_rules]
+    rules = [rule for rule in view._services.rules if rule.applies_to not in CALLS]
+    if missing := [rule.id for rule in rules if rule.dump() not in decided]:
+        raise InvalidInput(
+            f"This context was compiled without the rules {', '.join(missing)}. Compile it again."
+        )
+
+
 def _cost(view: MemoryView, provider: ModelProvider, model: str, answer: ModelAnswer) -> ModelCost:
     # A table may know the model by the name that was asked for, not by its snapshot.
     names = [answer.model or model, model]
@@ -365,6 +381,7 @@ class _RecordedCall:
                 "The provider names the model, by which the rules decide: not `parameters`.",
                 argument="parameters",
             )
+        _require_rules_of_today(self.view, compiled)
         request = provider.render(compiled, model=self.model, **parameters)
         return _allowed_request(self.view, provider, self.model, request, token)
 

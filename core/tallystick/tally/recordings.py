@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from itertools import count
-from typing import Annotated, Any, NamedTuple, Protocol, cast
+from typing import Annotated, Any, NamedTuple, cast
 from uuid import UUID
 
 from pydantic import Field
@@ -69,12 +69,6 @@ class ReplayOutcome(NamedTuple):
     request_matches: bool | None
 
 
-class _Recordings(Protocol):
-    """The recordings of a tally as an actor sees them."""
-
-    def _replay_once(self, step_id: str, recipe: ReplayRecipe, job_id: str) -> ReplayOutcome: ...
-
-
 def enqueue_replay(
     services: Services, actor: Actor, scope: Scope, step_id: str, recipe: ReplayRecipe
 ) -> Job:
@@ -123,7 +117,7 @@ class ReplayHandler:
     changes_memory = False
     is_autonomous = False
 
-    def __init__(self, recordings_of: Callable[[Actor], _Recordings]) -> None:
+    def __init__(self, recordings_of: Callable[[Actor], BoundRecordings]) -> None:
         """Take what returns the recordings as an actor sees them."""
         self._recordings_of = recordings_of
 
