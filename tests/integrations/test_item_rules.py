@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 from langchain_core.messages import HumanMessage, SystemMessage
 from tests.integrations.runtimes.base import Runtime, Script, call
-from tests.integrations.runtimes.direct import Direct
+from tests.integrations.runtimes.direct import Direct, ScriptedProvider
 from tests.integrations.runtimes.langchain import LangChain, LangGraph, Scripted
 from tests.integrations.runtimes.llama_index import LlamaIndex, ReAct
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 from tests.integrations.runtimes.ruling import ANNA, BOT, PAY, Bank, checks_of, paying, rule
 
 from tallystick import Actor, Tally
-from tallystick.errors import ActionDenied, ApprovalRequired, RequestDenied, TallystickError
+from tallystick.errors import (
+    ActionDenied,
+    ApprovalRequired,
+    InvalidInput,
+    RequestDenied,
+    TallystickError,
+)
+from tallystick.records import ContextItem, PolicyRule
 from tallystick_langchain import TallyCallbackHandler, compile_messages
 from tallystick_pydantic_ai import Tallystick
 
@@ -175,3 +182,23 @@ def test_the_refusal_is_recorded_and_the_doctor_lists_the_rule(open_sqlite: Open
         assert findings() == ["problem"]
         bound.compile([], budget=100)
         assert findings() == ["ok"]
+
+
+def test_a_stored_context_is_sent_only_under_the_rules_of_today(open_sqlite: OpenTally) -> None:
+    item = ContextItem(id="q", kind="user_msg", content="When does the heron nest?")
+    later = PolicyRule(id="no-files", name="No", effect="deny", applies_to="context_item")
+    with open_sqlite() as tally:
+        bound = tally.bind(Actor(user="ada"))
+        with bound.run("birds") as run, run.step("model_call", name="scripted-1") as step:
+            bound.compile([item], budget=500)
+    for rules, is_sent in (((), True), ((later,), False)):
+        script = Script("In March.")
+        with open_sqlite(rules=rules) as tally:
+            bound = tally.bind(Actor(user="ada"))
+            stored = bound.recordings.compiled(step.id).compiled
+            if is_sent:
+                bound.call_model(stored, provider=ScriptedProvider(script))
+            else:
+                with pytest.raises(InvalidInput, match="without the rules no-files"):
+                    bound.call_model(stored, provider=ScriptedProvider(script))
+        assert len(script.sent) == is_sent

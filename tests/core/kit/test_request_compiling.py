@@ -143,6 +143,25 @@ def test_recalled_memories_stay_in_their_own_budget(open_sqlite: OpenTally) -> N
         assert 0 < tokens(compile_config=own) <= 300
 
 
+def test_the_best_memory_that_is_cut_stays_in_the_budget_of_memories_too(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("The key of the red boat is on the hook of the red boat. " * 60)
+        for name in ("ash", "elm", "oak", "fir"):
+            anna.remember(f"The key of the boat of {name} lies in the house. " * 6)
+        compiler = RequestCompiler(budget=8_000, memories=0, memory_budget=260)
+        asked = ContextItem(id="u", kind="user_msg", content="Where is the key of the red boat?")
+        compiled = compiler.compile(anna, parts(items=[asked, *anna.memories()]))
+        used = [
+            decision.final_tokens
+            for decision in compiled.decisions
+            if decision.decision in ("include", "compress") and decision.item_id != "u"
+        ]
+        assert 0 < sum(used) <= 260
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
