@@ -20,6 +20,7 @@ from tallystick.kit.rendering import (
 )
 from tallystick.recorder import Step, current_run, time_of
 from tallystick.records import (
+    Compaction,
     CompileConfig,
     CompiledContext,
     ContextItem,
@@ -142,6 +143,7 @@ class Compile(RequestBody):
     target: TargetProfile | None = None
     as_of: MomentField | None = None
     coverage: Coverage = "whole"
+    compaction: Compaction = "cut"
     working: bool = Field(
         default=True,
         description="False leaves out what the run under way and its thread keep in mind.",

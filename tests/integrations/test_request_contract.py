@@ -115,3 +115,7 @@ class TestLlamaIndexStream(TestLlamaIndex):
 
 class TestCallModel(_Played):
     runtime = Direct("call_model")
+
+
+class TestHTTP(_Played):
+    runtime = Direct("http")

@@ -24,7 +24,14 @@ from tallystick.tally import BoundTally
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna")
 BUDGET, TURNS = 8_000, 40
-RUNTIMES: list[Runtime] = [LangGraph(), PydanticAI(), LlamaIndex(), ReAct(), Direct()]
+RUNTIMES: list[Runtime] = [
+    LangGraph(),
+    PydanticAI(),
+    LlamaIndex(),
+    ReAct(),
+    Direct(),
+    Direct("http"),
+]
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 in_every_runtime = pytest.mark.parametrize("runtime", [LangChain(), *RUNTIMES], ids=repr)
 

@@ -138,8 +138,7 @@ class ChromaDrain(Derived):
             return self._says("ok", f"{result.checked} vectors match the database")
         if repair:
             return self._says("repaired", "Chroma was made anew from the database")
-        reason = f" ({result.problem})" if result.problem else ""
-        return self._says("problem", f"Chroma does not match{reason}: {MEND}")
+        return self._says("problem", f"Chroma does not match ({result.reason}): {MEND}")
 
     def _large_scans(self) -> str | None:
         """Name what each recall compares that a Chroma server should answer."""

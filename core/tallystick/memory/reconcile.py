@@ -61,6 +61,18 @@ class Reconciled:
         differences = self.missing + self.stale + self.ghosts + self.unreachable
         return differences > 0 or (self.problem is not None and not self.checked)
 
+    @property
+    def reason(self) -> str:
+        """How it differs, to be read by a person; empty where it does not."""
+        counts = {
+            "missing": self.missing,
+            "of another version": self.stale,
+            "of memories that are gone": self.ghosts,
+            "not found by their own vector": self.unreachable,
+        }
+        told = [f"{count} {what}" for what, count in counts.items() if count]
+        return ", ".join([*([self.problem] if self.problem else []), *told])
+
 
 def reconcile(context: MemoryContext) -> Reconciled:
     """Compare Chroma with the database; what Chroma has not followed yet is no difference.
@@ -199,10 +211,9 @@ def _compare_index(context: MemoryContext, index: ChromaIndex) -> Reconciled:
         missing += sum(doc not in versions for doc, *_ in indexed)
         stale += sum(versions.get(doc, version) != version for doc, _, version, _ in indexed)
         checked += len(indexed)
-        for point in indexed:
-            if position % every == 0 and point.doc in versions and point.vector.any():
-                unreachable += not index.reaches(point)
-            position += 1
+        sample = indexed[-position % every :: every]
+        unreachable += len(index.unreached([each for each in sample if each.doc in versions]))
+        position += len(indexed)
     ghosts = 0 if is_erased else _ghosts(index, living | waiting)
     return Reconciled(checked, missing, stale, ghosts, unreachable, problem=fault)
 

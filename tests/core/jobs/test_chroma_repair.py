@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -238,3 +239,23 @@ def _wait_until(condition: Callable[[], bool]) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("it was not mended")
+
+
+def test_a_point_that_chroma_leaves_out_of_a_batch_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from chromadb import Collection
+
+    upsert = Collection.upsert
+
+    def leave_one_out(collection: Collection, **points: Any) -> None:
+        rest = {name: values[:-1] or values for name, values in points.items()}
+        upsert(collection, **rest)
+
+    monkeypatch.setattr(Collection, "upsert", leave_one_out)
+    with _open(tmp_path / "tally") as tally:
+        tally.bind().remember_many([f"heron number {number} of the reeds" for number in range(9)])
+        tally.bind().remember(LATER)
+        tally.drain()
+        assert _is_answered_by_chroma(tally)
+        assert tally.reconcile_index(repair=False).whole

@@ -17,6 +17,7 @@ from tallystick.recorder import Run
 from tallystick.records import CompiledContext, ModelAnswer, ModelToolCall, ToolSpec
 from tallystick.tally import BoundTally
 from tallystick_server import RemoteTally, serve_in_background
+from tallystick_server.client.runs import RemoteRun, RemoteStep
 
 from .base import Options, Outcome, Runtime, Script, text_of
 
@@ -154,9 +155,10 @@ class _Conversation:
     def ask(self, prompt: str) -> str:
         """Answer a request of the user, with the tools that the model asks for."""
         self._add("user_msg", prompt)
-        with self._bound.run("agent", goal=prompt) as run:
+        with (self._remote or self._bound).run("agent", goal=prompt) as run:
             while True:
-                answer = self._answer(prompt, run)
+                with run.step("model_call", name=self._provider.model) as step:
+                    answer = self._answer(prompt, run, step)
                 self._items.append(answer.item(f"message-{len(self._items)}"))
                 for call in answer.tool_calls:
                     result = self._tools[call.name](**call.arguments)
@@ -168,14 +170,18 @@ class _Conversation:
         item_id = f"message-{len(self._items)}"
         self._items.append(ContextItem(id=item_id, kind=kind, content=content, **fields))
 
-    def _answer(self, prompt: str, run: Run) -> ModelAnswer:
-        if self._remote is not None:
+    def _answer(self, prompt: str, run: Run | RemoteRun, step: RemoteStep | object) -> ModelAnswer:
+        if isinstance(step, RemoteStep):
+            assert self._remote is not None
             hits = self._remote.recall(prompt, limit=8) if self._memories else []
             budget = self._budget or 32_000
             compiled = self._remote.compile([*self._items, *hits], budget=budget, tools=self._specs)
-            return self._provider.parse(self._provider.send(self._provider.render(compiled)).body)
+            request = self._provider.render(compiled)
+            step.record("request", request)
+            response = self._provider.send(request).body
+            step.record("response", response)
+            return self._provider.parse(response)
         compiler = RequestCompiler(budget=self._budget, memories=self._memories)
         parts = RequestParts(items=self._items, tools=self._specs, text=prompt, turn=run.id)
-        with run.step("model_call"):
-            compiled = compiler.compile(self._bound, parts)
-            return self._bound.call_model(compiled, provider=self._provider).answer
+        compiled = compiler.compile(self._bound, parts)
+        return self._bound.call_model(compiled, provider=self._provider).answer

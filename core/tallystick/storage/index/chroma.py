@@ -185,6 +185,8 @@ _HNSW = {"space": "cosine", "ef_construction": 400, "ef_search": 400, "max_neigh
 """High-recall parameters: with Chroma's defaults two builds of the same data disagree on a fifth of
 queries.
 """
+_NEAR = 10
+"""The nearest points among which a point has to be found by its own vector."""
 _STAMP = "tallystick"
 """The key of the stamp in the metadata of the shared collection."""
 _ORIGIN = "tallystick_origin"
@@ -358,16 +360,25 @@ class ChromaIndex:
                 self._layout, self._collections = layout, {}
 
     def upsert(self, points: Sequence[VectorPoint]) -> None:
-        """Write points, replacing those of the same doc."""
+        """Write points, replacing those of the same doc.
+
+        Chroma links the points of a batch at once, and was seen to leave some that no search
+        reaches: those are written once more, each by itself.
+        """
         with self._guard, self._translate_errors():
-            for key, group in self._by_collection(points).items():
-                self._collection(key).upsert(
-                    ids=[str(doc) for doc, *_ in group],
-                    embeddings=[vector for *_, vector in group],
-                    metadatas=[
-                        {"scope": scope_id, "version": version} for _, scope_id, version, _ in group
-                    ],
-                )
+            for group in self._by_collection(points).values():
+                self._write(group)
+            for point in self.unreached(points):
+                self._collection(self._key_of(point.scope_id)).delete(ids=[str(point.doc)])
+                self._write([point])
+
+    def _write(self, group: Sequence[VectorPoint]) -> None:
+        """Write points of one collection."""
+        self._collection(self._key_of(group[0].scope_id)).upsert(
+            ids=[str(point.doc) for point in group],
+            embeddings=[point.vector for point in group],
+            metadatas=[{"scope": point.scope_id, "version": point.version} for point in group],
+        )
 
     def leave_shared(self, scope_id: int) -> None:
         """Remove the points of a scope that has a collection of its own from the shared one."""
@@ -446,16 +457,26 @@ class ChromaIndex:
                 yield [int(doc) for doc in ids]
                 offset += len(ids)
 
-    def reaches(self, point: VectorPoint) -> bool:
-        """Return True if a search for a point's own vector finds the point, or others no farther: a
-        count does not prove it.
+    def unreached(self, points: Sequence[VectorPoint]) -> list[VectorPoint]:
+        """Return the points that a search for their own vector does not find, nor others no
+        farther: a count does not prove that they are. An empty vector is not looked for.
         """
-        doc, scope_id, _, vector = point
+        lost = list[VectorPoint]()
+        sought = [point for point in points if point.vector.any()]
         with self._guard, self._translate_errors():
-            collection = self._collection(self._key_of(scope_id))
-            hits = collection.query(query_embeddings=[vector], n_results=10, include=["distances"])
-        ids, distances = hits["ids"][0], hits["distances"][0]
-        return str(doc) in ids or (len(ids) == 10 and distances[-1] < 1e-4)
+            for key, group in self._by_collection(sought).items():
+                hits = self._collection(key).query(
+                    query_embeddings=[point.vector for point in group],
+                    n_results=_NEAR,
+                    include=["distances"],
+                )
+                for point, ids, distances in zip(
+                    group, hits["ids"], hits["distances"], strict=True
+                ):
+                    is_near = len(ids) == _NEAR and distances[-1] < 1e-4
+                    if str(point.doc) not in ids and not is_near:
+                        lost.append(point)
+        return lost
 
     def discard_others(self) -> None:
         """Remove the collections of earlier generations."""
