@@ -105,7 +105,7 @@ def import_checkpoints(
 
 
 def _copy(source: _SourceCheckpoint, saver: TallySaver) -> None:
-    threads = saver._threads(None)
+    threads, _ = saver._acting(None)
     values = source.checkpoint["channel_values"]
     rest = {
         name: value

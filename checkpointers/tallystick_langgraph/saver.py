@@ -45,13 +45,20 @@ from tallystick.checkpoints import (
     Threads,
     Value,
 )
-from tallystick.checkpoints.putting import CheckpointPut, WritesPut
+from tallystick.checkpoints.putting import WritesPut
 from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick.kit import ActorSource, Binder, check_names, describe_value
 from tallystick.kit.background import is_remote, run_in_lane
-from tallystick.kit.binder import call_of_config
 from tallystick.records import Actor, Scope
 from tallystick.tally import BoundTally, Tally
+from tallystick_langgraph.calls import (
+    authenticated_user,
+    call_of,
+    checkpoint_id_of,
+    handed_out,
+    named_config,
+    place_of,
+)
 from tallystick_langgraph.encryption import splitter_and_cipher
 from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
 from tallystick_langgraph.lazy_values import LazyValues
@@ -156,8 +163,9 @@ class TallySaver(BaseCheckpointSaver[Any]):
         name, and the old one stays as it is. `config` names the actor, as everywhere. Raises
         NotFound, Denied; InvalidInput for a step of no thread.
         """
-        threads = self._threads(config)
-        step = self._bound(config).recordings.step(step_id)
+        threads, _ = self._acting(config)
+        bound, names = self._bound(config)
+        step = bound.recordings.step(step_id)
         name, path = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
         if not isinstance(name, str) or not isinstance(path, str) or not path:
             raise InvalidInput(
@@ -173,8 +181,9 @@ class TallySaver(BaseCheckpointSaver[Any]):
             )
         if thread is not None:
             threads.copy(name, thread)
-        place = {"thread_id": thread or name, "checkpoint_ns": "", "checkpoint_id": max(ids)}
-        return {"configurable": {**(config or {}).get("configurable", {}), **place}}
+        placed = handed_out(names, thread or name, "", max(ids))
+        given = (config or {}).get("configurable", {})
+        return {**placed, "configurable": {**given, **placed["configurable"]}}
 
     # Reading
 
@@ -182,11 +191,10 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """Return the checkpoint that `config` names, or the latest of its thread; None when there
         is none.
         """
-        thread, namespace = _place(config)
-        stored = self._threads(config).get(
-            thread, namespace=namespace, checkpoint_id=_checkpoint_id(config)
-        )
-        return None if stored is None else self._tuple(stored, self._channel_values(stored))
+        thread, namespace = place_of(config)
+        threads, names = self._acting(config)
+        stored = threads.get(thread, namespace=namespace, checkpoint_id=checkpoint_id_of(config))
+        return None if stored is None else self._tuple(stored, self._channel_values(stored), names)
 
     def list(
         self,
@@ -202,16 +210,17 @@ class TallySaver(BaseCheckpointSaver[Any]):
         The channel values of each are read on first access.
         """
         configurable = config.get("configurable", {}) if config else {}
-        checkpoints = self._threads(config).checkpoints(
+        threads, names = self._acting(config)
+        checkpoints = threads.checkpoints(
             str(configurable["thread_id"]) if "thread_id" in configurable else None,
             namespace=configurable.get("checkpoint_ns"),
-            checkpoint_id=_checkpoint_id(config),
-            before=_checkpoint_id(before),
+            checkpoint_id=checkpoint_id_of(config),
+            before=checkpoint_id_of(before),
             limit=limit,
             filter=filter,
         )
         for stored in checkpoints:
-            yield self._tuple(stored, self._lazy_values(stored))
+            yield self._tuple(stored, self._lazy_values(stored), names)
 
     def history(
         self,
@@ -223,10 +232,11 @@ class TallySaver(BaseCheckpointSaver[Any]):
     ) -> Iterator[Summary]:
         """Same as `list`, without state and writes, of which nothing is read."""
         configurable = config.get("configurable", {}) if config else {}
-        return self._threads(config).history(
+        threads, _ = self._acting(config)
+        return threads.history(
             str(configurable["thread_id"]) if "thread_id" in configurable else None,
             namespace=configurable.get("checkpoint_ns"),
-            before=_checkpoint_id(before),
+            before=checkpoint_id_of(before),
             limit=limit,
             filter=filter,
         )
@@ -237,11 +247,12 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """Return for each channel the writes of the checkpoints before this one, oldest first, back
         to one that has a value, which is the `seed`.
         """
-        thread, namespace = _place(config)
-        trails = self._threads(config).trails(
+        thread, namespace = place_of(config)
+        threads, _ = self._acting(config)
+        trails = threads.trails(
             thread,
             namespace=namespace,
-            checkpoint_id=_checkpoint_id(config),
+            checkpoint_id=checkpoint_id_of(config),
             channels=channels,
         )
         histories: dict[str, DeltaChannelHistory] = {}
@@ -268,8 +279,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         edited in place under an old version is stored as it is now. Raises InvalidInput naming the
         channel that cannot be stored.
         """
-        self._begin_put(config, checkpoint, metadata, soon=False).wait()
-        return _stored_config(config, checkpoint["id"])
+        return self._begin_put(config, checkpoint, metadata, soon=False)()
 
     def _begin_put(
         self,
@@ -278,18 +288,18 @@ class TallySaver(BaseCheckpointSaver[Any]):
         metadata: CheckpointMetadata,
         *,
         soon: bool,
-    ) -> CheckpointPut:
+    ) -> Callable[[], RunnableConfig]:
         values = checkpoint.get("channel_values", {})
         rest = {
             name: value
             for name, value in checkpoint.items()
             if name not in {"channel_values", "id"}
         }
-        thread, namespace = _place(config)
+        thread, namespace = place_of(config)
         new = NewCheckpoint(
             namespace=namespace,
             id=checkpoint["id"],
-            parent_id=_checkpoint_id(config),
+            parent_id=checkpoint_id_of(config),
             metadata=_json_metadata(
                 self._with_run(config, get_checkpoint_metadata(config, metadata))
             ),
@@ -300,7 +310,14 @@ class TallySaver(BaseCheckpointSaver[Any]):
             },
             lifetime=self._lifetime,
         )
-        return self._threads(config).begin_put(thread, new, soon=soon)
+        threads, names = self._acting(config)
+        put = threads.begin_put(thread, new, soon=soon)
+
+        def wait() -> RunnableConfig:
+            put.wait()
+            return handed_out(names, thread, namespace, new.id)
+
+        return wait
 
     def put_writes(
         self,
@@ -324,8 +341,8 @@ class TallySaver(BaseCheckpointSaver[Any]):
         *,
         soon: bool,
     ) -> WritesPut:
-        thread, namespace = _place(config)
-        checkpoint_id = _checkpoint_id(config)
+        thread, namespace = place_of(config)
+        checkpoint_id = checkpoint_id_of(config)
         if checkpoint_id is None:
             raise InvalidInput(
                 "This call names no checkpoint. Pass config={'configurable': {'thread_id': …, "
@@ -341,7 +358,8 @@ class TallySaver(BaseCheckpointSaver[Any]):
             )
             for index, (channel, value) in enumerate(writes)
         ]
-        return self._threads(config).begin_put_writes(
+        threads, _ = self._acting(config)
+        return threads.begin_put_writes(
             thread,
             namespace=namespace,
             checkpoint_id=checkpoint_id,
@@ -364,7 +382,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread of the bound actor; an unknown one is no error."""
-        self._threads(None).delete(str(thread_id))
+        self._acting(None)[0].delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints that were put in these runs, those of subgraphs too, with their
@@ -379,11 +397,11 @@ class TallySaver(BaseCheckpointSaver[Any]):
         check_names("run_ids", run_ids)
         for run_id in run_ids:
             for id in {str(run_id), *self._recorded_call(str(run_id))}:
-                self._threads(None).delete_where({"run_id": id}, needs=_delta_channels)
+                self._acting(None)[0].delete_where({"run_id": id}, needs=_delta_channels)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread; their content is shared, not copied."""
-        self._threads(None).copy(str(source_thread_id), str(target_thread_id))
+        self._acting(None)[0].copy(str(source_thread_id), str(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace, or with "delete" none.
@@ -393,7 +411,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         if strategy not in {"keep_latest", "delete"}:
             raise InvalidInput(f"There is no strategy {strategy!r}. Use 'keep_latest' or 'delete'.")
         check_names("thread_ids", thread_ids)
-        threads = self._threads(None)
+        threads, _ = self._acting(None)
         for thread_id in thread_ids:
             if strategy == "delete":
                 threads.delete(str(thread_id))
@@ -404,7 +422,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         """Remove threads of the bound actor whose `ttl` is over; return how many. Puts do this too,
         a few at a time.
         """
-        return self._threads(None).expire()
+        return self._acting(None)[0].expire()
 
     # The same, asynchronously
 
@@ -446,10 +464,9 @@ class TallySaver(BaseCheckpointSaver[Any]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Same as `put`, in a worker thread; tasks that put at the same time share a commit."""
-        await self._run_async(
-            lambda soon: self._begin_put(config, checkpoint, metadata, soon=soon).wait
+        return await self._run_async(
+            lambda soon: self._begin_put(config, checkpoint, metadata, soon=soon)
         )
-        return _stored_config(config, checkpoint["id"])
 
     async def aput_writes(
         self,
@@ -500,7 +517,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
     def _recorded_call(self, run_id: str) -> tuple[str, ...]:
         """Return LangChain's id of the call that was recorded as this run, if there is one."""
         try:
-            run = self._bound(None).recordings.run(run_id)
+            run = self._bound(None)[0].recordings.run(run_id)
         except (NotFound, Denied):
             return ()
         call_id = run.metadata.get("langchain_run_id")
@@ -520,22 +537,29 @@ class TallySaver(BaseCheckpointSaver[Any]):
         inner: SerializerProtocol = self._splitter.serde
         return inner
 
-    def _threads(self, config: RunnableConfig | None) -> Threads:
+    def _acting(self, config: RunnableConfig | None) -> tuple[Threads, Mapping[str, Any]]:
+        """Return the threads of whoever acts in a call, None for one with ids alone, and the names
+        that the configs it hands out carry.
+        """
+        config = None if config is None else named_config(config)
         # Where nothing in a config can name the actor, every call has the same one.
-        is_common = self._binder.is_common(config)
+        is_common = authenticated_user() is None and self._binder.is_common(config)
         if is_common and self._common is not None:
-            return self._common
-        threads = self._bound(config).threads
+            return self._common, {}
+        bound, names = self._bound(config)
+        threads = bound.threads
         threads = threads if self._cipher is None else threads.encrypted(self._cipher)
         if is_common:
             self._common = threads
-        return threads
+        return threads, names
 
-    def _bound(self, config: RunnableConfig | None) -> BoundTally:
-        if config is None:
-            return self._binder.bound()
+    def _bound(self, config: RunnableConfig | None) -> tuple[BoundTally, Mapping[str, Any]]:
+        if config is None and authenticated_user() is None:
+            return self._binder.bound(), {}
         # A thread is its own session in the journal.
-        return self._binder.bound(replace(call_of_config(self._binder, config), session=None))
+        call = replace(call_of(self._binder, config), session=None)
+        bound = self._binder.bound(call)
+        return bound, self._binder.names_to_carry(call, bound.actor)
 
     def _split(self, channel: str, value: Any, base: Value | None) -> Value:
         try:
@@ -563,16 +587,18 @@ class TallySaver(BaseCheckpointSaver[Any]):
     def _write(self, write: PendingWrite) -> tuple[str, str, Any]:
         return write.task_id, write.channel, self._splitter.join(write.value, write.channel)
 
-    def _tuple(self, stored: StoredCheckpoint, values: dict[str, Any]) -> CheckpointTuple:
+    def _tuple(
+        self, stored: StoredCheckpoint, values: dict[str, Any], names: Mapping[str, Any]
+    ) -> CheckpointTuple:
         summary = stored.summary
         body = self._inner.loads_typed((stored.body.type, stored.body.body))
         checkpoint: Any = {**body, "id": summary.id, "channel_values": values}
         metadata: Any = dict(summary.metadata)
         return CheckpointTuple(
-            config=_config(summary.thread, summary.namespace, summary.id),
+            config=handed_out(names, summary.thread, summary.namespace, summary.id),
             checkpoint=checkpoint,
             metadata=metadata,
-            parent_config=_config(summary.thread, summary.namespace, summary.parent_id)
+            parent_config=handed_out(names, summary.thread, summary.namespace, summary.parent_id)
             if summary.parent_id
             else None,
             pending_writes=[self._write(write) for write in stored.writes],
@@ -601,28 +627,6 @@ def _check_serializer(serde: object) -> None:
         )
 
 
-def _place(config: RunnableConfig) -> tuple[str, str]:
-    """Return the thread and the namespace that a config names. Raises InvalidInput."""
-    configurable = config.get("configurable", {})
-    if "thread_id" not in configurable:
-        raise InvalidInput(
-            "This call names no thread. Pass config={'configurable': {'thread_id': …}}."
-        )
-    return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns") or "")
-
-
-def _checkpoint_id(config: RunnableConfig | None) -> str | None:
-    """Return the checkpoint that a config names; None, and so the latest, for an empty id."""
-    id = config.get("configurable", {}).get("checkpoint_id") if config else None
-    return str(id) if id else None
-
-
-def _stored_config(config: RunnableConfig, checkpoint_id: str) -> RunnableConfig:
-    """Return the config of a checkpoint that was put with `config`."""
-    thread, namespace = _place(config)
-    return _config(thread, namespace, checkpoint_id)
-
-
 def _with_values(checkpoint: CheckpointTuple) -> CheckpointTuple:
     """Return a listed checkpoint whose channel values have been read."""
     values = checkpoint.checkpoint["channel_values"]
@@ -633,16 +637,6 @@ def _with_values(checkpoint: CheckpointTuple) -> CheckpointTuple:
 
 def _constant(result: T) -> Callable[[], T]:
     return lambda: result
-
-
-def _config(thread: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
-    return {
-        "configurable": {
-            "thread_id": thread,
-            "checkpoint_ns": namespace,
-            "checkpoint_id": checkpoint_id,
-        }
-    }
 
 
 def _delta_channels(summary: Summary) -> Collection[str]:

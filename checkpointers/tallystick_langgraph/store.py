@@ -33,12 +33,12 @@ from langgraph.store.base import Item as StoreItem
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.kit import ActorSource, TallyElsewhere, binder_of, check_names
-from tallystick.kit.binder import call_of_config
 from tallystick.kit.elsewhere import ItemsElsewhere
 from tallystick.kit.item_filters import check_filter, passes
 from tallystick.memory import Item, Items, Put
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
+from tallystick_langgraph.calls import call_of
 from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
 from tallystick_langgraph.store_config import LONGEST_TTL, checked_fields, checked_ttl
 from tallystick_langgraph.sweeper import Sweeper
@@ -170,7 +170,7 @@ class TallyStore(BaseStore):
         return await in_thread(self.batch, list(ops))
 
     def _items(self) -> Items | ItemsElsewhere:
-        return self._binder.bound(call_of_config(self._binder, ensure_config())).items
+        return self._binder.bound(call_of(self._binder, ensure_config())).items
 
     def _put(self, op: PutOp) -> Put:
         if op.value is not None and not isinstance(op.value, dict):

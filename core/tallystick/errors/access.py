@@ -9,7 +9,7 @@ from tallystick.errors.base import TallystickError
 
 REMEDIES: Mapping[str, str] = {
     "missing_actor": "Name who acts: give the call its user, or the piece of the adapter an "
-    "`actor`.",
+    "`actor`; a call with an id alone needs the view of one user, `tally.bind(Actor(user=…))`.",
     "missing_organization": "Give the actor its organization.",
     "missing_memory_space": "Let an operator create the space first.",
     "missing_scope_key": "Name the diary by its project.",

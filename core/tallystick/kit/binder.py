@@ -108,7 +108,12 @@ def binder_of(
 ActorSource: TypeAlias = Actor | Callable[[CallContext], Actor | None]
 """The Actor of every call, or a function from a call to its Actor."""
 
-IDENTITY_KEYS = ("actor", "user_id", "langgraph_user_id", "langgraph_auth_user_id")
+HANDED_TO = "__tally_actor"
+"""Key of `configurable` in a config that a piece handed out, with the name of whoever got it: for
+names that no other key of the config repeats.
+"""
+
+IDENTITY_KEYS = ("actor", "user_id", "langgraph_user_id", "langgraph_auth_user_id", HANDED_TO)
 """Names under which a mapping or an object may name who acts."""
 
 PREGEL_RUNTIME = "__pregel_runtime"
@@ -188,6 +193,11 @@ def _answer(actor: object, function: str) -> Actor | None:
 @lru_cache(maxsize=4_096)
 def _user(name: str) -> Actor:
     return Actor.load({"user": name})
+
+
+def _plain_name(actor: Actor) -> str | Actor:
+    """Return the id of an actor that is nothing but a user, which JSON can hold; else the actor."""
+    return actor.user if _user(actor.user).same_as(actor) else actor
 
 
 def _agree(first: _NamedActor, other: _NamedActor) -> bool:
@@ -284,11 +294,18 @@ class Binder:
             self._actor is None and self._bound_actor is not None
         )
 
+    @property
+    def _is_decided(self) -> bool:
+        """True if a function of the application decides alone who acts."""
+        return callable(self._actor) or (
+            not self.is_fixed and self._services.actor_from is not None
+        )
+
     def is_common(self, config: Mapping[str, Any] | None) -> bool:
         """Return True if a call with this config of LangChain acts as every other that names
         nobody does: for calls that come often.
         """
-        if callable(self._actor) or (not self.is_fixed and self._services.actor_from is not None):
+        if self._is_decided:
             return False
         if self._run_under_way() is not None:
             return False
@@ -317,7 +334,48 @@ class Binder:
             if actor is None and not self._services.owner_fallback:
                 view = replace(view, actor=view.actor.model_copy(update={"assumed": True}))
             last = self._last = _LastView(actor, session, view.on(self._runtime))
+        if call is not None and self._is_decided and HANDED_TO in call.configurable:
+            # A function that falls back for want of what it reads would find nothing, and say so.
+            self._refuse_fallback(call, last.view.actor)
         return last.view
+
+    def _refuse_fallback(self, call: CallContext, actor: Actor) -> None:
+        handed_to = call.configurable[HANDED_TO]
+        name = _plain_name(actor)
+        if isinstance(name, Actor) and isinstance(handed_to, Actor):
+            agree = name.same_as(handed_to)
+        else:
+            agree = name == handed_to
+        if not agree:
+            other = _actor_of("configurable", HANDED_TO, handed_to)
+            raise _disagreement(
+                call,
+                _NamedActor(f"the function that decides who acts in {self._piece}", actor, True),
+                _NamedActor("the config, which was handed out before,", *other),
+            )
+
+    def names_to_carry(self, call: CallContext, actor: Actor) -> dict[str, Any]:
+        """Return the entries of a config by which it goes on naming the actor of a call; empty
+        where nobody was named.
+
+        The keys that named who acts, as they came in. A function may read any, so it is given all
+        of them again.
+        """
+        if self._is_decided:
+            read = {k: v for k, v in call.configurable.items() if not k.startswith("__")}
+            metadata = {"metadata": call.metadata} if call.metadata else {}
+            return {"configurable": {**read, HANDED_TO: _plain_name(actor)}, **metadata}
+        keys = {
+            key: place[key]
+            for place in (call.metadata, call.configurable)
+            for key in IDENTITY_KEYS
+            if place.get(key) not in (None, "")
+        }
+        owner = self._services.owner
+        if not keys and not self.is_fixed and not (owner is not None and actor.same_as(owner)):
+            # The runtime context or the run under way names who acts, which a config does not have.
+            keys = {HANDED_TO: _plain_name(actor)}
+        return {"configurable": keys} if keys else {}
 
     def actor_named_in(self, call: CallContext) -> Actor | None:
         """Return the actor that a call names by itself, or None. Raises as `bound`."""
