@@ -5,8 +5,12 @@ authority.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -311,6 +315,95 @@ def test_a_call_with_an_id_alone_acts_as_whom_the_saver_is_bound_to_or_is_refuse
         others.copy_thread("copy", "mine")
         others.delete_thread("copy")
         assert (tally.bind(ADA).threads.names(), tally.bind(BOB).threads.names()) == (["copy"], [])
+
+
+class _Server:
+    """The part of LangGraph's server by which it says whose request is under way."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._user: ContextVar[str | None] = ContextVar("user", default=None)
+        module = ModuleType("langgraph_api.utils")
+        module.get_auth_ctx = self._context  # type: ignore[attr-defined]
+        module.get_user_id = lambda user: user.identity  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "langgraph_api.utils", module)
+
+    def _context(self) -> Any:
+        user = self._user.get()
+        return None if user is None else SimpleNamespace(user=SimpleNamespace(identity=user))
+
+    @contextmanager
+    def request(self, user: str | None) -> Iterator[None]:
+        token = self._user.set(user)
+        try:
+            yield
+        finally:
+            self._user.reset(token)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("schema", [_Plain, _Delta], ids=["plain", "delta"])
+def test_in_a_server_whoever_is_authenticated_acts_where_a_call_names_nobody(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch, schema: Any, is_async: bool
+) -> None:
+    server = _Server(monkeypatch)
+    with open_sqlite() as tally:
+        store = TallyStore(tally)
+        calls = Calls(_chat(TallySaver(tally), schema), is_async=is_async)
+        config: Any = {"configurable": {"thread_id": "t"}}
+        for user in ("ada", "bob"):
+            with server.request(user):
+                calls.invoke(_said(user), config)
+                store.put(("notes",), "key", {"text": user})
+        for user in ("ada", "bob"):
+            with server.request(user):
+                history = calls.get_state_history(config)
+                assert [_words(state)[:1] for state in history] == [[user], [user], []]
+                handed = history[0].config
+                assert handed["configurable"]["langgraph_auth_user_id"] == user
+                assert _words(calls.get_state(handed))[0] == user
+                assert [item.value["text"] for item in store.search(("notes",))] == [user]
+                calls.copy_thread("t", "copy")
+                calls.delete_thread("t")
+                other: Any = {"configurable": {"thread_id": "copy", "user_id": "zoe"}}
+                with pytest.raises(Denied) as no:
+                    calls.get_state(other)
+                assert no.value.reason == "principal_mismatch"
+            with server.request("zoe"), pytest.raises(Denied) as no:
+                calls.get_state(handed)
+            assert no.value.reason == "principal_mismatch"
+            with server.request(user):
+                other_saver = TallySaver(tally.bind(Actor(user="zoe")))
+                with pytest.raises(Denied, match="another actor"):
+                    other_saver.delete_thread("copy")
+        assert [tally.bind(each).threads.names() for each in (ADA, BOB)] == [["copy"]] * 2
+        with server.request(None), pytest.raises(Denied, match="missing_actor"):
+            calls.delete_thread("copy")
+
+
+def test_a_server_without_authentication_serves_the_owner(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = _Server(monkeypatch)
+    with open_sqlite() as tally, server.request(None):
+        chat = _chat(TallySaver(tally))
+        chat.invoke(_said("one"), {"configurable": {"thread_id": "t"}})
+        chat.checkpointer.copy_thread("t", "copy")
+        assert tally.bind().threads.names() == ["t", "copy"]
+
+
+def test_a_function_sees_whom_a_server_authenticated_also_for_an_id_alone(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = _Server(monkeypatch)
+
+    def actor(call: CallContext) -> Actor:
+        return Actor(user=f"server-{call.configurable['langgraph_auth_user_id']}")
+
+    with open_sqlite() as tally, server.request("ada"):
+        chat = _chat(TallySaver(tally, actor=actor))
+        chat.invoke(_said("one"), {"configurable": {"thread_id": "t"}})
+        chat.checkpointer.copy_thread("t", "copy")
+        assert tally.bind(Actor(user="server-ada")).threads.names() == ["t", "copy"]
 
 
 def test_a_store_search_acts_as_the_one_whose_node_asks(open_sqlite: OpenTally) -> None:
