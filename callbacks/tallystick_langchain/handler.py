@@ -8,13 +8,12 @@ of the run acknowledges everything.
 
 from __future__ import annotations
 
-import inspect
-import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import Any, Generic, ParamSpec, cast
+from typing import Any, ParamSpec
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
@@ -23,7 +22,6 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import ensure_config
 
-from tallystick.aio import in_thread
 from tallystick.errors import TallystickError
 from tallystick.kit import (
     ActorSource,
@@ -61,6 +59,7 @@ from tallystick_langchain.graph import (
     place_of,
     stop_step,
 )
+from tallystick_langchain.hooks import awaitable, start_under_way
 from tallystick_langchain.messages import (
     answer_of,
     completion_of,
@@ -97,41 +96,6 @@ def _guard_hook(hook: Callable[P, None]) -> Callable[P, None]:
     return guarded_hook
 
 
-class _Hook(Generic[P]):
-    """A hook that a coroutine awaits and everybody else calls.
-
-    A coroutine of LangChain gets the hook as a coroutine function: what may wait for a disk runs in
-    a worker thread then, in a copy of the call's context. What is to be current in the call itself
-    is set afterwards, on the loop. A synchronous call on a loop gets the plain hook, because
-    LangChain would run a coroutine in another context.
-    """
-
-    def __init__(self, hook: Callable[P, None]) -> None:
-        self._hook: Callable[..., None] = hook
-        self.__doc__, self.__name__ = hook.__doc__, getattr(hook, "__name__", "hook")
-
-    def __get__(self, handler: Any, owner: type) -> Callable[..., Any]:
-        if handler is None:
-            return self._hook
-        plain = partial(self._hook, handler)
-        if not sys._getframe(1).f_code.co_flags & inspect.CO_COROUTINE:
-            return plain
-
-        async def await_hook(*args: Any, **kwargs: Any) -> None:
-            if not handler.may_wait(kwargs):
-                plain(*args, **kwargs)
-                return
-            await in_thread(partial(plain, *args, **kwargs))
-            handler.enter_context(kwargs)
-
-        return await_hook
-
-
-def _awaitable(hook: Callable[P, None]) -> Callable[P, None]:
-    """Return a hook as one that coroutines of LangChain await."""
-    return cast(Callable[P, None], _Hook(hook))
-
-
 ENFORCED = "tallystick_enforces_rules"
 """Metadata of a tool that checks the rules of its tally by itself."""
 _MOST_HELD = 256
@@ -142,9 +106,8 @@ _MOST_HELD = 256
 class _Tree:
     """The callbacks under one root, and their run once it is known who acts.
 
-    The callback of a root gets its metadata alone: `configurable` and the runtime context are only
-    seen from within it. So the run of a chain starts with the first call inside that sees them, or
-    that needs a step.
+    The run starts with the first callback that knows it, mostly that of the root; with the first
+    that needs a step; or when the root ends.
     """
 
     name: str
@@ -157,6 +120,8 @@ class _Tree:
     """The error for which nothing under the root is recorded."""
     callbacks: list[int] = field(default_factory=list)
     """Callbacks that began under the root; those that never end are dropped with it."""
+    guard: threading.Lock = field(default_factory=threading.Lock)
+    """Held while the run starts: tasks of a root begin at once, and have one."""
 
 
 @dataclass(slots=True)
@@ -270,7 +235,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 return tree.root.run
         return None
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_chain_start(
         self,
@@ -289,7 +254,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if parent_run_id is not None and name and not callback.is_root:
             callback.path = (*callback.path, str(name))
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """End the run at the root chain."""
@@ -300,7 +265,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed")
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a chain failed or waits for a person, unless a step has recorded it."""
@@ -311,7 +276,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
 
-    @_awaitable
+    @awaitable
     def on_chat_model_start(
         self,
         serialized: dict[str, Any],
@@ -336,7 +301,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         )
         self._refuse_unenforced_model(run_id, metadata, kwargs, messages[0])
 
-    @_awaitable
+    @awaitable
     def on_llm_start(
         self,
         serialized: dict[str, Any],
@@ -390,7 +355,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             if bound is not None:
                 record_sent(bound, inputs, call.step)
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Record the answer of a model call, its usage, and the times of a stream."""
@@ -415,7 +380,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if event["event"] == "content-block-delta":
             self.on_llm_new_token("", run_id=run_id)
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a failed model call, with its answer until then."""
@@ -438,7 +403,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 "note", {"retry": retry, "message": str(error or "")}, summary={"retry": retry}
             )
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_custom_event(
         self,
@@ -467,7 +432,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         step.record("note", note, summary={"event": name})
         step.end(wait=False)
 
-    @_awaitable
+    @awaitable
     def on_tool_start(
         self,
         serialized: dict[str, Any] | None,
@@ -571,7 +536,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
             self._fail(run_id, error)
             raise
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record the result of a tool call, which may be an error that the model reads."""
@@ -584,13 +549,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
         finally:
             self._leave(run_id, "completed")
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a tool call failed, or waits for a person."""
         self._fail(run_id, error)
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_retriever_start(
         self,
@@ -611,7 +576,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         request = {"level": "runtime", "query": query}
         call.step.record("request", request, summary={"retriever": name})
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_retriever_end(
         self, documents: Sequence[Document], *, run_id: UUID, **kwargs: Any
@@ -620,7 +585,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         payload = {"documents": [dump_model(document) for document in documents]}
         self._finish(run_id, "response", payload, {"documents": len(documents)})
 
-    @_awaitable
+    @awaitable
     @_guard_hook
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a retrieval failed."""
@@ -642,10 +607,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
             tree = above.tree
             if tree is not None:
                 tree.callbacks.append(run_id.int)
-                if tree.root is None and (
-                    len(tree.callbacks) > _MOST_HELD or self._names_actor(metadata or {})
-                ):
-                    self._started_root(tree, metadata)
+                if tree.root is None:
+                    is_late = len(tree.callbacks) > _MOST_HELD
+                    self._started_root(tree, metadata, if_named=not is_late)
             return callback
         # Kept before the run is started: where that fails, the calls inside are no roots.
         callback = self._callbacks[run_id.int] = _Callback(True, None)
@@ -658,45 +622,56 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 metadata,
                 {"langchain_run_id": str(run_id), **thread, **_own_tags(tags)},
             )
-            if current_run() is not None or self._names_actor(metadata):
-                self._started_root(callback.tree)
+            self._started_root(callback.tree, if_named=current_run() is None)
         return callback
 
     def _call_context(self, metadata: Mapping[str, Any]) -> CallContext:
-        """Return the call as it is seen from here: with `configurable` inside of a root alone."""
-        config = ensure_config()
-        own_metadata = {**config.get("metadata", {}), **metadata}
-        return call_of_config(self._binder, {**config, "metadata": own_metadata})
+        """Return the call as it is seen from here: that of the runnable that begins, or the one
+        around where its config names nobody.
+        """
 
-    def _names_actor(self, metadata: Mapping[str, Any]) -> bool:
-        return self._binder.actor_named_in(self._call_context(metadata)) is not None
+        def call(config: Mapping[str, Any], context: Any = None) -> CallContext:
+            own_metadata = {**config.get("metadata", {}), **metadata}
+            named = {**config, "metadata": own_metadata}
+            return call_of_config(self._binder, named, context=context)
+
+        start = start_under_way()
+        begun = None if start is None else call(*start)
+        if begun is not None and self._binder.actor_named_in(begun) is not None:
+            return begun
+        return call(ensure_config())
 
     def _started_root(
-        self, tree: _Tree, metadata: Mapping[str, Any] | None = None
+        self, tree: _Tree, metadata: Mapping[str, Any] | None = None, *, if_named: bool = False
     ) -> RootRun | None:
-        """Return the run of a tree, which joins or starts one now if it has not; None once that
-        was refused, and the event is counted. Raises Denied.
+        """Return the run of a tree, which joins or starts one now if it has not, `if_named` only
+        where it is known here who acts. None where it has not, and once that was refused; then the
+        event is counted. Raises Denied.
         """
-        if tree.root is None and tree.refusal is None:
-            try:
-                tree.bound = self._binder.bound(
-                    self._call_context({**tree.metadata, **(metadata or {})})
-                )
-                goal = goal_of(tree.inputs)
-                thread = tree.run_metadata.get("thread_id")
-                if goal is None and thread is not None and goes_on(tree.inputs):
-                    goal = goal_of_thread(tree.bound, str(thread))
-                tree.root = RootRun.join(
-                    tree.bound, tree.name, goal=goal, metadata=tree.run_metadata
-                )
-            except TallystickError as error:
-                tree.refusal = error
-                for _ in tree.callbacks:
-                    self._capture.count_gap(error)
-                raise
-        elif tree.refusal is not None:
-            self._capture.count_gap(tree.refusal)
-        return tree.root
+        if tree.root is not None:
+            return tree.root
+        with tree.guard:
+            if tree.refusal is not None and not if_named:
+                self._capture.count_gap(tree.refusal)
+            if tree.root is None and tree.refusal is None:
+                try:
+                    call = self._call_context({**tree.metadata, **(metadata or {})})
+                    if not if_named or self._binder.actor_named_in(call) is not None:
+                        self._start_root(tree, call)
+                except TallystickError as error:
+                    tree.refusal = error
+                    for _ in tree.callbacks:
+                        self._capture.count_gap(error)
+                    raise
+            return tree.root
+
+    def _start_root(self, tree: _Tree, call: CallContext) -> None:
+        tree.bound = self._binder.bound(call)
+        goal = goal_of(tree.inputs)
+        thread = tree.run_metadata.get("thread_id")
+        if goal is None and thread is not None and goes_on(tree.inputs):
+            goal = goal_of_thread(tree.bound, str(thread))
+        tree.root = RootRun.join(tree.bound, tree.name, goal=goal, metadata=tree.run_metadata)
 
     def _keep_turn(self, tree: _Tree, outputs: Any) -> None:
         """Remember the turn, if one is to be; an answer that is no text is left out."""

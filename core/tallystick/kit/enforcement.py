@@ -36,7 +36,7 @@ def has_rules(
     """Return True if the tally has rules over this kind of call, or any with this effect. Those of
     a tally that is elsewhere are checked there.
     """
-    if isinstance(tally, TallyElsewhere):
+    if not isinstance(tally, Tally | BoundTally):
         return False
     rules = services_of(tally).call_rules.of(kind)
     return bool(rules) if effect is None else any(rule.effect == effect for rule in rules)
