@@ -266,3 +266,31 @@ def test_roots_that_wait_for_who_acts_start_one_run_however_many_threads_ask(
 def _slow_goal(inputs: Any) -> str:
     threading.Event().wait(0.05)
     return "a goal"
+
+
+@IS_ASYNC
+def test_what_could_not_be_recorded_is_counted_for_every_process_and_raised_where_strict(
+    open_sqlite: OpenTally, is_async: bool
+) -> None:
+    graph = _graph(lambda state: {"messages": [AIMessage("done")]})
+    given = {"messages": [HumanMessage("Book it.")]}
+    with open_sqlite() as tally:
+        _call(graph, given, "user_id", TallyCallbackHandler(tally), is_async=is_async)
+        assert _recorder_finding(tally).status == "ok"
+        handler = TallyCallbackHandler(tally)
+        for _ in range(3):
+            _call(graph, given, "owner", handler, is_async=is_async)
+        assert handler.failures >= 3
+        strict = TallyCallbackHandler(tally, strict=True)
+        with pytest.raises(Denied, match="missing_actor"):
+            _call(graph, given, "owner", strict, is_async=is_async)
+        count = handler.failures + strict.failures
+    with open_sqlite() as tally:
+        finding = _recorder_finding(tally)
+        assert finding.status == "notice"
+        assert f"{count} events of no run" in finding.text
+
+
+def _recorder_finding(tally: Tally) -> Any:
+    [finding] = [each for each in tally.bind().operator.doctor() if each.check == "recorder"]
+    return finding

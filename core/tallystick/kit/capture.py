@@ -86,7 +86,7 @@ class Capture:
                 text = "".join(traceback.format_exception(error))
                 self.error = CaptureFailure(type(error).__name__, str(error), text)
         if run is None:
-            self._recorder.health.count_gap(self._surface, error)
+            self._recorder.count_gap(self._surface, error)
         else:
             run.count_gap(self._surface, error)
 

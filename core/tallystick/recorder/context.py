@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
+
+from sqlalchemy import Connection
 
 from tallystick.access import Gate
 from tallystick.errors import RecorderError, TallystickError
@@ -16,7 +19,8 @@ from tallystick.recorder.subscriptions import Subscriptions
 from tallystick.recorder.write_queue import WriteQueue
 from tallystick.records import Retention
 from tallystick.storage import Store
-from tallystick.storage.engine.writes import RUNS
+from tallystick.storage.engine.writes import RUNS, TALLY, Writes
+from tallystick.storage.rows import settings_rows
 from tallystick.tokens.prices import PriceTable
 
 _MAX_BACKLOG_BYTES = 64 * 1024 * 1024
@@ -30,6 +34,7 @@ class Health:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._gaps: dict[str, int] = {}
+        self._unstored = 0
 
     def count_gap(self, surface: str, error: BaseException) -> None:
         """Count and log an event that could not be recorded."""
@@ -45,6 +50,18 @@ class Health:
         """Number of such events, by `surface: type of the error`."""
         with self._guard:
             return dict(self._gaps)
+
+    def add_unstored(self) -> bool:
+        """Add an event that the tally is to count too; return True for the first that waits."""
+        with self._guard:
+            self._unstored += 1
+            return self._unstored == 1
+
+    def take_unstored(self) -> int:
+        """Return how many events wait to be counted by the tally, which then wait no longer."""
+        with self._guard:
+            count, self._unstored = self._unstored, 0
+            return count
 
 
 class Claims:
@@ -151,6 +168,32 @@ class RecorderContext:
                 f"written again, `tally verify` names the loss: {', '.join(sorted(lost)[:3])}"
                 f"{' and others' if len(lost) > 3 else ''}."
             )
+
+    def count_gap(self, surface: str, error: BaseException) -> None:
+        """Count an event of no run that could not be recorded; the tally keeps the number, so that
+        `doctor` says it in every process.
+        """
+        self.health.count_gap(surface, error)
+        if not self.health.add_unstored():
+            return
+        taken: list[int] = []
+
+        def unit(tx: Connection) -> None:
+            # A unit may be tried again.
+            taken.append(self.health.take_unstored())
+            settings_rows.add_unrecorded(tx, sum(taken))
+
+        def note_end(answer: Future[None]) -> None:
+            if answer.exception() is not None:
+                self.health.take_unstored()
+
+        # A hook does not wait, and only reports its own failure: the log has it in any case.
+        try:
+            answer = self.store.database.submit(unit, name="recorder.gap", writes=Writes.of(TALLY))
+        except TallystickError:
+            self.health.take_unstored()
+        else:
+            answer.add_done_callback(note_end)
 
     def note_losses(self) -> dict[str, int]:
         """Note what was never written for whoever opens the tally next; return its count by run."""

@@ -318,19 +318,27 @@ def _who_acts(context: MemoryContext, connection: Connection) -> Finding:
 
 def _check_recorder(connection: Connection) -> Finding:
     runs = integrity.runs_with_gaps(connection)
-    if not runs:
-        return _finding("recorder", "ok", "every run that is kept was recorded without a gap")
-    gaps = sum(run.gaps for run in runs)
-    things = "1 thing" if gaps == 1 else f"{gaps} things"
-    where, others = (
-        ("1 run", "") if len(runs) == 1 else (f"{len(runs)} runs", " and others that say so")
-    )
-    return _finding(
-        "recorder",
-        "notice",
-        f"{things} could not be recorded, in {where}: run `tally verify` on "
-        f"{runs[0].run_id[-8:]}{others}",
-    )
+    unrecorded = settings_rows.count_unrecorded(connection)
+    losses = []
+    if runs:
+        gaps = sum(run.gaps for run in runs)
+        things = "1 thing" if gaps == 1 else f"{gaps} things"
+        where, others = (
+            ("1 run", "") if len(runs) == 1 else (f"{len(runs)} runs", " and others that say so")
+        )
+        losses.append(
+            f"{things} could not be recorded, in {where}: run `tally verify` on "
+            f"{runs[0].run_id[-8:]}{others}"
+        )
+    if unrecorded:
+        events = "1 event" if unrecorded == 1 else f"{unrecorded} events"
+        losses.append(
+            f"{events} of no run could not be recorded: `capture.failed` in the log says why, and "
+            f"an observer with `strict=True` raises it"
+        )
+    if losses:
+        return _finding("recorder", "notice", "; ".join(losses))
+    return _finding("recorder", "ok", "every run that is kept was recorded without a gap")
 
 
 def _rules(connection: Connection) -> list[Finding]:

@@ -23,6 +23,19 @@ def set_setting(tx: Connection, name: str, value: str) -> None:
     _SET(tx, {"name": name, "value": value})
 
 
+_UNRECORDED = "recorder.unrecorded"
+
+
+def count_unrecorded(connection: Connection) -> int:
+    """Return how many events of no run were never recorded, in every process so far."""
+    return int(get_setting(connection, _UNRECORDED) or 0)
+
+
+def add_unrecorded(tx: Connection, count: int) -> None:
+    """Add to the number of events of no run that were never recorded."""
+    set_setting(tx, _UNRECORDED, str(count_unrecorded(tx) + count))
+
+
 _RATE = "rate."
 """Begins the names of counts of calls, whose values sort as texts."""
 
