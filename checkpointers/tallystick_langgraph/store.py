@@ -63,13 +63,16 @@ class TallyStore(BaseStore):
         scope: str | Scope | None = None,
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
+        namespace: Sequence[str] | None = None,
     ) -> None:
         """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts");
         `scope` is the scope of items, by default the actor's private one. `index` names the fields
         that a query searches; the embedder is the tally's, so that `dims` and `embed` have to be
         its own; with a tally behind a server they are left out. `ttl` is LangGraph's: `default_ttl`
         in minutes, `refresh_on_read` and `sweep_interval_minutes`. Expired items are never read,
-        and `sweep_ttl` forgets them. What cannot be honoured raises InvalidInput.
+        and `sweep_ttl` forgets them. `namespace` is a template such as `("memories", "{user_id}")`,
+        beneath which whoever acts reaches their own items only. What cannot be honoured raises
+        InvalidInput.
         """
         self._binder = binder_of(
             tally, runtime="langgraph", piece="TallyStore", actor=actor, scope=scope
@@ -77,6 +80,9 @@ class TallyStore(BaseStore):
         self._fields = checked_fields(index, self._binder.tally)
         self.index_config = index
         self.ttl_config = checked_ttl(ttl)
+        if namespace is not None:
+            check_names("namespace", namespace)
+        self._namespace = namespace
         self._sweeper = Sweeper(self._binder.tally, self.sweep_ttl)
 
     def __repr__(self) -> str:
@@ -92,6 +98,7 @@ class TallyStore(BaseStore):
         scope: str | Scope | None = None,
         index: IndexConfig | None = None,
         ttl: TTLConfig | None = None,
+        namespace: Sequence[str] | None = None,
     ) -> ManagedTally[Self]:
         """Return a store on a tally of its own, which is closed at the end of a `with` or `async
         with` block.
@@ -99,7 +106,7 @@ class TallyStore(BaseStore):
         `conn_string` is the folder of a tally or postgresql://…, created on first use; the rest is
         as for TallyStore.
         """
-        store = partial(cls, actor=actor, scope=scope, index=index, ttl=ttl)
+        store = partial(cls, actor=actor, scope=scope, index=index, ttl=ttl, namespace=namespace)
         return ManagedTally(store, conn_string, piece="TallyStore", actor=actor, scope=scope)
 
     def setup(self) -> SetUp:
@@ -138,13 +145,16 @@ class TallyStore(BaseStore):
         """Carry out operations: reads see the state before the batch, of several puts to a key the
         last counts.
 
-        Raises InvalidNamespaceError as LangGraph's stores do, InvalidInput, Denied, or
-        StateConflict for an item that is pinned or locked; then nothing was written.
+        Raises InvalidNamespaceError as LangGraph's stores do, InvalidInput, Denied, also where a
+        namespace names another user than the one who acts, or StateConflict for an item that is
+        pinned or locked; then nothing was written.
         """
         operations = list(ops)
         for op in operations:
             _check_labels(op)
-        items = self._items()
+        # A list of namespaces is one of the actor's own.
+        asked = [op for op in operations if not isinstance(op, ListNamespacesOp)]
+        items = self._items([path for op in asked for path in _paths(op)])
         results: list[Result] = [None] * len(operations)
         gets = [(place, op) for place, op in enumerate(operations) if isinstance(op, GetOp)]
         # A batch that only writes is no read, for policy as for limits.
@@ -169,8 +179,11 @@ class TallyStore(BaseStore):
         """Same as `batch`."""
         return await in_thread(self.batch, list(ops))
 
-    def _items(self) -> Items | ItemsElsewhere:
-        return self._binder.bound(call_of(self._binder, ensure_config())).items
+    def _items(self, namespaces: Sequence[Sequence[str]] = ()) -> Items | ItemsElsewhere:
+        call = call_of(self._binder, ensure_config())
+        bound = self._binder.bound(call)
+        self._binder.refuse_namespaces(call, namespaces, self._namespace)
+        return bound.items
 
     def _put(self, op: PutOp) -> Put:
         if op.value is not None and not isinstance(op.value, dict):
@@ -220,15 +233,18 @@ def _datetime(micros: int) -> datetime:
     return datetime.fromtimestamp(micros / 1_000_000, tz=UTC)
 
 
+def _paths(op: Op) -> list[tuple[str, ...]]:
+    """Return the namespaces that an operation names, whole or in part."""
+    if isinstance(op, ListNamespacesOp):
+        return [tuple(condition.path) for condition in op.match_conditions or ()]
+    return [op.namespace_prefix if isinstance(op, SearchOp) else op.namespace]
+
+
 def _check_labels(op: Op) -> None:
     """Raise InvalidNamespaceError for a label that no namespace may have: LangGraph checks those of
     `put` alone, and not those of a batch.
     """
-    if isinstance(op, ListNamespacesOp):
-        paths = [tuple(condition.path) for condition in op.match_conditions or ()]
-    else:
-        paths = [op.namespace_prefix if isinstance(op, SearchOp) else op.namespace]
-    for path in paths:
+    for path in _paths(op):
         for label in path:
             if not isinstance(label, str) or not label or "." in label or "\x00" in label:
                 raise InvalidNamespaceError(

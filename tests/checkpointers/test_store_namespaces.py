@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import HumanMessage
+from langchain_core.runnables import RunnableLambda
 
 from tallystick import Actor, Tally
-from tallystick.errors import InvalidInput
+from tallystick.errors import Denied, InvalidInput
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.tally import BoundTally
 from tallystick_langchain import TallyMiddleware, compile_messages
@@ -114,3 +116,81 @@ def test_a_namespace_that_a_call_cannot_fill_is_refused(open_sqlite: OpenTally) 
             tally.bind().recall("allergy", namespace="memories")
         with pytest.raises(InvalidInput, match="Name the `namespace`"):
             tally.bind().recall("allergy", kinds=["store_item"])
+
+
+# A namespace that names a user is that user's
+
+ADA, BOB = Actor(user="ada"), Actor(user="bob")
+
+
+def _refusals(store: TallyStore, namespace: tuple[str, ...]) -> list[str]:
+    """Return the reasons for which each operation is refused."""
+    reasons = []
+    for operation in (
+        lambda: store.put(namespace, "k", {"text": "a note"}),
+        lambda: store.get(namespace, "k"),
+        lambda: store.search(namespace),
+        lambda: store.delete(namespace, "k"),
+        lambda: asyncio.run(store.aput(namespace, "k", {"text": "a note"})),
+    ):
+        with pytest.raises(Denied) as no:
+            operation()
+        reasons.append(no.value.reason)
+    return reasons
+
+
+def _as_user(user: str, call: Callable[[], Any]) -> Any:
+    """Make a call as code of a graph does whose config names a user."""
+    config: Any = {"configurable": {"langgraph_user_id": user}}
+    return RunnableLambda(lambda _: call()).invoke(None, config)
+
+
+def test_beneath_a_template_each_reaches_the_items_of_their_own_label(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally(owner=OWNER) as tally:
+        store = TallyStore(tally, namespace=("memories", "{langgraph_user_id}"))
+        # Nobody has named ada to this tally before, and the owner would act.
+        assert set(_refusals(store, ("memories", "ada"))) == {"principal_mismatch"}
+        assert tally.bind().items.find() == []
+        store.put(("facts", "ada"), "k", {"text": "a fact"})
+        store.put(("memories", "local"), "k", {"text": "the owner's"})
+
+        _as_user("ada", lambda: store.put(("memories", "ada"), "k", {"text": "ada's"}))
+        with pytest.raises(Denied, match="another user"):
+            _as_user("bob", lambda: store.put(("memories", "ada"), "k", {"text": "bob's"}))
+        found = _as_user("ada", lambda: store.search(("memories",)))
+        assert [item.value["text"] for item in found] == ["ada's"]
+        assert tally.bind(BOB).items.find() == []
+        bobs = TallyStore(tally.bind(BOB), namespace=("memories", "{user_id}"))
+        with pytest.raises(Denied, match="another user"):
+            bobs.get(("memories", "ada"), "k")
+
+
+def test_a_call_that_names_nobody_leaves_a_users_namespace_to_the_user(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally(owner=OWNER) as tally:
+        tally.bind(ADA).remember("I live in Oslo.")
+        assert set(_refusals(TallyStore(tally), ("memories", "ada"))) == {"principal_mismatch"}
+        assert set(_refusals(TallyStore(tally), ("ada", "memories"))) == {"principal_mismatch"}
+        assert tally.bind().items.find() == []
+
+        TallyStore(tally).put(("memories", "travel"), "k", {"text": "a note"})
+        # Whoever is named, or bound, has a namespace for whatever they like.
+        TallyStore(tally.bind()).put(("people", "ada"), "k", {"text": "the owner on ada"})
+        TallyStore(tally.bind(ADA)).put(("memories", "ada"), "k", {"text": "ada's"})
+        tally.bind(BOB).remember("I live in Bergen.")
+        store = TallyStore(tally)
+        _as_user("ada", lambda: store.put(("people", "bob"), "k", {"text": "ada on bob"}))
+        assert [item.namespace for item in tally.bind(ADA).items.find()] == [
+            ("people", "bob"),
+            ("memories", "ada"),
+        ]
+
+
+def test_what_is_no_template_is_refused_when_it_is_given(open_tally: OpenTally) -> None:
+    with open_tally(owner=OWNER) as tally:
+        template: Any = "memories"
+        with pytest.raises(InvalidInput, match="namespace"):
+            TallyStore(tally, namespace=template)

@@ -11,12 +11,20 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from tallystick.access.limits import Limits
 from tallystick.aio import on_event_loop
-from tallystick.errors import Denied, InvalidInput, RateLimited, ReadOnlyTally, StorageError
+from tallystick.errors import (
+    Denied,
+    InvalidInput,
+    InvalidScope,
+    RateLimited,
+    ReadOnlyTally,
+    StorageError,
+)
 from tallystick.logs import get_logger
 from tallystick.policy import MUTATIONS, PolicyState, decide, rule_on
 from tallystick.records import (
@@ -223,6 +231,17 @@ class Gate:
             # Never taken back, so that only a negative answer is read again.
             self._users_named = settings_rows.get_setting(connection, _USERS_NAMED) is not None
         return self._users_named
+
+    def users_among(self, names: Iterable[str]) -> set[str]:
+        """Return those names that are users with a private scope of their own in this tally."""
+        found: list[Scope] = []
+        for name in names:
+            with suppress(InvalidScope):
+                found.append(Scope.parse(f"private:{name}"))
+        if not found:
+            return set()
+        with self._store.database.read() as connection:
+            return {row.scope.key for row in scopes.find(connection, found)}
 
     def note_user(self, actor: Actor) -> None:
         """Store that a runtime has named a user other than the owner: from then on a call that

@@ -17,7 +17,7 @@ refused with `principal_mismatch`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
@@ -87,6 +87,17 @@ class RemoteBinder:
                 self._actor = self._tally.whoami()
             refuse_other(call, self._actor, named)
         return self._tally
+
+    def refuse_namespaces(
+        self,
+        call: CallContext,
+        namespaces: Iterable[Sequence[str]],
+        template: Sequence[str] | None = None,
+    ) -> None:
+        """Same as that of `Binder`, as far as a template says which label is the user."""
+        if template is not None:
+            self._actor = self._actor or self._tally.whoami()
+            _refuse_labels(call, self._actor, labels_of_users(namespaces, template))
 
 
 def binder_of(
@@ -391,6 +402,23 @@ class Binder:
             refuse_other(call, fixed, named)
         return fixed
 
+    def refuse_namespaces(
+        self,
+        call: CallContext,
+        namespaces: Iterable[Sequence[str]],
+        template: Sequence[str] | None = None,
+    ) -> None:
+        """Raise Denied with `principal_mismatch` where a namespace names another user than the one
+        who acts: by a label that stands where `template` has `{user_id}` or the like, or, in a call
+        that names nobody, by one that is a user of this tally.
+        """
+        paths = list(namespaces)
+        labels = labels_of_users(paths, template or ())
+        if self._actor_in(call) is None:
+            labels |= self._services.gate.users_among({label for path in paths for label in path})
+        if labels:
+            _refuse_labels(call, self.bound(call).actor, labels)
+
     def _actor_in(self, call: CallContext | None) -> Actor | None:
         if call is None:
             call = self.call()
@@ -455,6 +483,35 @@ def session_of(metadata: Mapping[str, Any]) -> str | None:
     return next((str(metadata[name]) for name in _SESSION if metadata.get(name)), None)
 
 
+def labels_of_users(namespaces: Iterable[Sequence[str]], template: Sequence[str]) -> set[str]:
+    """Return the labels that stand where a template of namespaces has an identity in braces, such
+    as `{user_id}`. Pure.
+    """
+    labels: set[str] = set()
+    for namespace in namespaces:
+        for expected, label in zip(template, namespace, strict=False):
+            key = expected[1:-1] if _is_open(expected) else None
+            if key in IDENTITY_KEYS:
+                labels.add(label)
+            elif key is None and label != expected:
+                break
+    return labels
+
+
+def _refuse_labels(call: CallContext, actor: Actor, labels: Iterable[str]) -> None:
+    for label in labels:
+        if label not in (actor.user, actor.acting_for):
+            decision = AccessDecision(
+                allowed=False, reason="principal_mismatch", operation="read", surface=call.runtime
+            )
+            raise Denied(
+                decision,
+                f"{call.piece} was refused: it acts as {actor.user}, and the namespace names "
+                f"another user ({label}). Name who acts in the config of the call, or give the "
+                f"piece the view of one user: {call.piece}(tally.bind(Actor(user=…))).",
+            )
+
+
 def namespace_for(
     template: Sequence[str] | None, call: CallContext, actor: Actor
 ) -> tuple[str, ...] | None:
@@ -468,8 +525,12 @@ def namespace_for(
     return tuple(_label(label, call, actor) for label in template)
 
 
+def _is_open(label: str) -> bool:
+    return label.startswith("{") and label.endswith("}")
+
+
 def _label(label: str, call: CallContext, actor: Actor) -> str:
-    if not (label.startswith("{") and label.endswith("}")):
+    if not _is_open(label):
         return label
     key = label[1:-1]
     value = call.configurable.get(key)

@@ -9,8 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
-from sqlalchemy import Connection
-
 from tallystick.access import Gate
 from tallystick.errors import RecorderError, TallystickError
 from tallystick.logs import get_logger
@@ -18,7 +16,7 @@ from tallystick.recorder.payloads import PayloadPreparer, PayloadRedactor, clear
 from tallystick.recorder.subscriptions import Subscriptions
 from tallystick.recorder.write_queue import WriteQueue
 from tallystick.records import Retention
-from tallystick.storage import Store
+from tallystick.storage import Connection, Store
 from tallystick.storage.engine.writes import RUNS, TALLY, Writes
 from tallystick.storage.rows import settings_rows
 from tallystick.tokens.prices import PriceTable
