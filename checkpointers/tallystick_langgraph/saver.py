@@ -181,7 +181,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
             )
         if thread is not None:
             threads.copy(name, thread)
-        placed = handed_out(names, thread or name, "", max(ids))
+        placed: Any = handed_out(names, thread or name, "", max(ids))
         given = (config or {}).get("configurable", {})
         return {**placed, "configurable": {**given, **placed["configurable"]}}
 

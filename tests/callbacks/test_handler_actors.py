@@ -248,7 +248,7 @@ def test_roots_that_wait_for_who_acts_start_one_run_however_many_threads_ask(
 ) -> None:
     monkeypatch.setattr("tallystick_langchain.handler.goal_of", _slow_goal)
 
-    def fan_out(number: int, config: Any = None) -> int:
+    def fan_out(number: Any, config: Any = None) -> int:
         with ThreadPoolExecutor(8) as pool:
             inner = RunnableLambda(lambda each: each)
             named: Any = {**config, "configurable": {"user_id": "ada"}}

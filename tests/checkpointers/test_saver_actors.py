@@ -177,10 +177,53 @@ def test_a_config_that_was_handed_out_has_the_keys_that_named_who_acts(
         keys.pop("tag", None)
         put = saver.put(person.config(checkpoint_ns="copy"), stored.checkpoint, {}, {})
         for config in (stored.config, stored.parent_config, listed.config, put):
-            named = dict(config["configurable"])
+            named = dict(config.get("configurable", {}))
             place = {named.pop(key) for key in ("thread_id", "checkpoint_ns", "checkpoint_id")}
             assert (named, len(place)) == (keys, 3)
         assert stored.metadata.get("tag") == person.metadata.get("tag")
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("schema", [_Plain, _Delta], ids=["plain", "delta"])
+@pytest.mark.parametrize("people", PEOPLE.values(), ids=PEOPLE)
+def test_threads_are_copied_and_deleted_and_items_found_for_whoever_is_named(
+    open_sqlite: OpenTally, people: tuple[Person, ...], schema: Any, is_async: bool
+) -> None:
+    with open_sqlite() as tally:
+        store = TallyStore(tally)
+
+        def note(state: Any) -> dict[str, Any]:
+            words = [message.text for message in state["messages"]]
+            store.put(("notes",), words[-1], {"text": words[-1]})
+            return {"messages": [AIMessage(f"{len(store.search(('notes',)))} notes")]}
+
+        async def note_later(state: Any) -> dict[str, Any]:
+            words = [message.text for message in state["messages"]]
+            await store.aput(("notes",), words[-1], {"text": words[-1]})
+            return {"messages": [AIMessage(f"{len(await store.asearch(('notes',)))} notes")]}
+
+        node = note_later if is_async else note
+        calls = Calls(_chat(TallySaver(tally), schema, node), is_async=is_async)
+        for number, person in enumerate(people):
+            calls.invoke(_said(f"said {number}"), person.config())
+        for number, person in enumerate(people):
+            user = {**person.metadata, **person.configurable}
+            actor = user.pop("actor", None) or Actor(user=user.get("user_id") or "ada")
+            bound = tally.bind() if person is OWNER else tally.bind(actor)
+            own = Calls(_chat(TallySaver(bound), schema, node), is_async=is_async)
+            own.copy_thread("t", "copy")
+            own.delete_thread("t")
+            assert _words(calls.get_state(person.config("copy"))) == [f"said {number}", "1 notes"]
+            assert calls.get_state(person.config()).values.get("messages", []) == []
+            [found] = Calls(_Held(TallyStore(bound)), is_async=is_async).search(("notes",))
+            assert found.value == {"text": f"said {number}"}
+
+
+@dataclass
+class _Held:
+    """A store where `Calls` looks for what it calls."""
+
+    checkpointer: Any
 
 
 def test_what_a_config_carries_is_a_name_and_no_credential(open_sqlite: OpenTally) -> None:
@@ -412,7 +455,7 @@ def test_a_store_search_acts_as_the_one_whose_node_asks(open_sqlite: OpenTally) 
         found: list[Any] = []
 
         def note(state: Any, config: RunnableConfig) -> dict[str, Any]:
-            user = config["configurable"]["user_id"]
+            user = config.get("configurable", {})["user_id"]
             store.put(("notes",), "key", {"text": f"a note of {user}"})
             found.append([item.value["text"] for item in store.search(("notes",))])
             return {}
