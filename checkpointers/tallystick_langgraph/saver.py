@@ -181,9 +181,10 @@ class TallySaver(BaseCheckpointSaver[Any]):
             )
         if thread is not None:
             threads.copy(name, thread)
-        placed: Any = handed_out(names, thread or name, "", max(ids))
+        placed = handed_out(names, thread or name, "", max(ids))
         given = (config or {}).get("configurable", {})
-        return {**placed, "configurable": {**given, **placed["configurable"]}}
+        placed["configurable"] = {**given, **placed.get("configurable", {})}
+        return placed
 
     # Reading
 
