@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +82,15 @@ def served(
 
 
 @pytest.fixture
-def client_of(served: tuple[str, str]) -> Callable[[str], Any]:
+def client_of(served: tuple[str, str]) -> Iterator[Callable[[str], Any]]:
     url, _ = served
-    return lambda user: get_sync_client(url=url, api_key="none", headers={"x-user": user})
+    with ExitStack() as clients:
+
+        def client_of(user: str) -> Any:
+            client = get_sync_client(url=url, api_key="none", headers={"x-user": user})
+            return clients.enter_context(client)
+
+        yield client_of
 
 
 def _said(word: str) -> dict[str, Any]:
