@@ -83,14 +83,12 @@ def start_under_way() -> Start | None:
         frame = frame.f_back
     else:
         return None
-    # The caller, or a helper of it: a node of a graph begins in one.
-    for _ in range(2):
-        frame = None if frame is None else frame.f_back
-        config = None if frame is None else frame.f_locals.get("config")
-        if frame is not None and isinstance(config, Mapping):
-            is_graph = str(frame.f_globals.get("__name__")).startswith("langgraph.pregel")
-            return Start(config, frame.f_locals.get("context") if is_graph else None)
-    return kept
+    caller = None if frame is None else frame.f_back
+    config = None if caller is None else caller.f_locals.get("config")
+    if caller is None or not isinstance(config, Mapping):
+        return kept
+    is_graph = str(caller.f_globals.get("__name__")).startswith("langgraph.pregel")
+    return Start(config, caller.f_locals.get("context") if is_graph else None)
 
 
 @contextmanager
