@@ -161,8 +161,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:
         """`agent_name` names the runs (by default the name of the root runnable, or for an unnamed
         graph that of the script). With `strict` a failure to record is raised into the call;
-        otherwise it is counted in `failures`, logged and reported by `verify`. `capture` remembers
-        the words of the `user` to the root, or those of `both`, with one write when it ends.
+        otherwise it is counted in `failures`, logged, and reported by `verify` and `tally doctor`.
+        `capture` remembers the words of the `user` to the root, or those of `both`, with one write
+        when it ends.
         """
         check_flag("strict", strict)
         # LangChain passes on what a hook raises only then; the guard of the hooks decides what that
