@@ -480,7 +480,8 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:
         call = self._begin("tool_call", run_id, parent_run_id, metadata, tool_call.name, tags)
         if call is not None:
-            record_tool_call(call.step, tool_call)
+            if not call.step.has("tool_call"):
+                record_tool_call(call.step, tool_call)
             # What the tool remembers or recalls belongs to its step: hooks run inline, in the
             # context of the tool.
             call.enter()

@@ -69,13 +69,15 @@ from tallystick.records import (
     ContextItem,
     PolicyRule,
     Scope,
+    StepStatus,
     ToolSpec,
 )
 from tallystick.tally import AllowedModelCall, BoundTally, Tally
 from tallystick_langchain.approvals import approved_async, check_with_approval
 from tallystick_langchain.graph import agent_name_of, is_bubble_up, place_of, stop_step
-from tallystick_langchain.handler import handler_run
+from tallystick_langchain.handler import TallyCallbackHandler, handler_run
 from tallystick_langchain.messages import answer_of_message, facts_of_message, goal_of, request_of
+from tallystick_langchain.observing import agent_ends, recorded_by
 from tallystick_langchain.render import (
     items_of,
     own_messages,
@@ -157,6 +159,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self._agent_name, self._record = agent_name, record
         self._speakers = checked_speakers(capture)
         self._capture = Capture(self._binder.tally, "langchain", strict=strict)
+        self._handler = TallyCallbackHandler(tally, actor=actor, scope=scope, strict=strict)
+        self._ends = agent_ends() if record else None
         self._guard = threading.Lock()
         self._runs: dict[str, Run] = {}
         for kind in ("tool_call", "model_call"):
@@ -172,7 +176,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     @property
     def failures(self) -> int:
         """Events that could not be recorded."""
-        return self._capture.failures
+        return self._capture.failures + self._handler.failures
 
     def _bound(self, runtime: Any) -> BoundTally:
         return self._binder.bound(self._call_context(runtime))
@@ -194,6 +198,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             )
             with self._guard:
                 self._runs[run.id] = run
+            self._watch(run.id)
             return {"tally_run": run.id}
         return None
 
@@ -206,7 +211,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def after_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """End the run that `before_agent` started."""
         self._keep_turn(state, runtime)
-        self._end(state, "completed")
+        self._end(_run_name(state), "completed")
 
     async def aafter_agent(self, state: AgentState[Any], runtime: Runtime[Any]) -> None:
         """Same as `after_agent`."""
@@ -233,9 +238,15 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 observer="TallyMiddleware",
             )
 
-    def _end(self, state: Mapping[str, Any], status: Any) -> None:
+    def _watch(self, name: str) -> bool:
+        """End a run with the graph of its agent, which may leave out `after_agent`; return False
+        outside of a graph.
+        """
+        return self._ends is not None and self._ends.watch(name, partial(self._end, name))
+
+    def _end(self, name: str, status: StepStatus) -> None:
         with self._guard:
-            run = self._runs.pop(state.get("tally_run", ""), None)
+            run = self._runs.pop(name, None)
         if run is not None:
             with self._capture(run):
                 run.end(status)
@@ -262,6 +273,8 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 )
                 with self._guard:
                     self._runs[name] = run
+        if run is not None and name is not None:
+            self._watch(name)
         return run
 
     def _model_step(self, request: ModelRequest[Any]) -> Step | None:
@@ -279,9 +292,12 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     def _finish_model_call(
         self, step: Step, request: ModelRequest[Any], response: ModelResponse[Any]
     ) -> None:
-        with self._capture(step.run):
-            _record_missing(step, request, response)
-            step.end(wait=False)
+        if step.is_open:
+            # No callback saw a model: another middleware answered, or the application turned
+            # callbacks off.
+            with self._capture(step.run):
+                _record_missing(step, request, response)
+                step.end(wait=False)
 
     # Model calls
 
@@ -298,7 +314,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         with step.active():
             try:
                 compiled = check_with_approval(bound, lambda: self._compile(bound, request))
-                with enforcing("model_call", name):
+                with enforcing("model_call", name), recorded_by(self._handler, step):
                     response = handler(compiled)
             except BaseException as error:
                 self._fail(request.state, step, error)
@@ -325,7 +341,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         with step.active():
             try:
                 compiled = await approved_async(bound, compile_)
-                with enforcing("model_call", name):
+                with enforcing("model_call", name), recorded_by(self._handler, step):
                     response = await handler(compiled)
             except BaseException as error:
                 self._fail(request.state, step, error)
@@ -417,12 +433,14 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return handler(request)
         with step.active():
             try:
-                result = handler(request)
+                with recorded_by(self._handler, step):
+                    result = handler(request)
             except BaseException as error:
                 self._fail(request.state, step, error)
                 raise
-        with self._capture(step.run):
-            _finish_tool_call(step, result)
+        if step.is_open:
+            with self._capture(step.run):
+                _finish_tool_call(step, result)
         return result
 
     async def awrap_tool_call(
@@ -439,12 +457,14 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             return await handler(request)
         with step.active():
             try:
-                result = await handler(request)
+                with recorded_by(self._handler, step):
+                    result = await handler(request)
             except BaseException as error:
                 self._fail(request.state, step, error)
                 raise
-        with self._capture(step.run):
-            _finish_tool_call(step, result)
+        if step.is_open:
+            with self._capture(step.run):
+                _finish_tool_call(step, result)
         return result
 
     def _tool_step(self, request: ToolCallRequest) -> Step | None:
@@ -464,11 +484,19 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return None
 
     def _fail(self, state: Mapping[str, Any], step: Step, error: BaseException) -> None:
-        """End a step that an exception left, and its run, unless it waits for a person."""
-        with self._capture(step.run):
-            stop_step(step, error)
-        if not is_bubble_up(error):
-            self._end(state, status_for(type(error)))
+        """End a step that an exception left. Its run ends with the graph: another middleware may
+        call again.
+        """
+        if step.is_open:
+            with self._capture(step.run):
+                stop_step(step, error)
+        name = _run_name(state)
+        if not is_bubble_up(error) and not self._watch(name):
+            self._end(name, status_for(type(error)))
+
+
+def _run_name(state: Mapping[str, Any]) -> str:
+    return str(state.get("tally_run", ""))
 
 
 def _recording_run() -> Run | None:

@@ -17,8 +17,11 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import (
     ContextEditingMiddleware,
     HumanInTheLoopMiddleware,
+    ModelFallbackMiddleware,
+    ModelRetryMiddleware,
     PIIMiddleware,
     SummarizationMiddleware,
+    ToolRetryMiddleware,
 )
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import (
@@ -31,8 +34,11 @@ from langchain_core.messages import (
     ToolCall,
     ToolMessage,
 )
+from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphRecursionError
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command
 
 from tallystick import Actor, Tally
@@ -272,7 +278,7 @@ def test_a_recorder_that_fails_breaks_no_agent_and_its_run_says_so(
     def broken(*args: Any, **kwargs: Any) -> None:
         raise KeyError("content")
 
-    monkeypatch.setattr("tallystick_langchain.middleware.request_of", broken)
+    monkeypatch.setattr("tallystick_langchain.handler.request_of", broken)
     with open_tally() as tally:
         anna = tally.bind(ANNA)
         lenient, strict = TallyMiddleware(anna), TallyMiddleware(anna, strict=True)
@@ -642,3 +648,196 @@ def test_an_invalid_call_and_its_answer_are_never_separated() -> None:
             if message.id == "a1" and isinstance(message, AIMessage):
                 assert [call["id"] for call in message.invalid_tool_calls] == ["bad1"]
     assert len(sizes) > 1
+
+
+class Scripted(GenericFakeChatModel):
+    """A model with a name, which plays its answers and failures in turn."""
+
+    model_name: str
+    script: list[Any]
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model_name": self.model_name}
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> Any:
+        answer = self.script.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return ChatResult(generations=[ChatGeneration(message=answer)])
+
+
+def _scripted(name: str, *script: AIMessage | Exception) -> Scripted:
+    return Scripted(messages=iter(()), model_name=name, script=list(script))
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+@pytest.mark.parametrize("with_handler", [False, True])
+@pytest.mark.parametrize("is_last", [False, True])
+def test_each_attempt_of_one_agent_call_is_a_step_of_one_run(
+    open_sqlite: OpenTally, is_last: bool, with_handler: bool, asynchronous: bool
+) -> None:
+    """Whether the attempts are made around the middleware or inside of it."""
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        primary = _scripted("primary", TimeoutError("slow"), TimeoutError("slower"))
+        backup = _scripted("backup", AIMessage("By the backup."))
+        around = [
+            ModelFallbackMiddleware(backup),
+            ModelRetryMiddleware(max_retries=1, initial_delay=0.0, on_failure="error"),
+        ]
+        watching = TallyMiddleware(anna, strict=True, agent_name="helper")
+        middleware: list[Any] = [*around, watching] if is_last else [watching, *around]
+        agent: Any = create_agent(primary, [], middleware=middleware)
+        handlers = [TallyCallbackHandler(anna, strict=True)] if with_handler else []
+        config = {"callbacks": handlers}
+        if asynchronous:
+            answer = asyncio.run(agent.ainvoke({"messages": [HumanMessage("Hello?")]}, config))
+        else:
+            answer = _ask(agent, "Hello?", config=config)
+
+        assert answer["messages"][-1].text == "By the backup."
+        (run,) = anna.recordings.runs()
+        assert run.status == "completed"
+        assert _steps(anna) == [
+            ("model_call", "primary", "failed"),
+            ("model_call", "primary", "failed"),
+            ("model_call", "backup", "completed"),
+        ]
+        entries = [
+            [entry.kind for entry in anna.recordings.entries(step.id)]
+            for step in anna.recordings.steps(run.id)
+        ]
+        assert ["error" in kinds for kinds in entries] == [True, True, False]
+        assert [kinds.count("request") for kinds in entries] == [1, 1, 1]
+        assert entries[2].count("response") == 1
+        assert anna.recordings.verify(run.id).ok
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_each_attempt_of_a_tool_is_a_step_of_one_run(open_sqlite: OpenTally, is_last: bool) -> None:
+    attempts: list[int] = []
+
+    @tool
+    def flaky(value: int) -> int:
+        """Fail once."""
+        attempts.append(value)
+        if len(attempts) == 1:
+            raise TimeoutError("slow")
+        return value
+
+    call = AIMessage("", tool_calls=[{"name": "flaky", "args": {"value": 2}, "id": "call_1"}])
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        again = ToolRetryMiddleware(max_retries=1, initial_delay=0.0, on_failure="error")
+        watching = TallyMiddleware(anna, strict=True)
+        middleware: list[Any] = [again, watching] if is_last else [watching, again]
+        _ask(create_agent(_model(call, "Two."), [flaky], middleware=middleware), "Two?")
+        (run,) = anna.recordings.runs()
+        assert (run.status, _steps(anna)) == (
+            "completed",
+            [
+                ("model_call", "model", "completed"),
+                ("tool_call", "flaky", "failed"),
+                ("tool_call", "flaky", "completed"),
+                ("model_call", "model", "completed"),
+            ],
+        )
+        entries = [
+            [entry.kind for entry in anna.recordings.entries(step.id)]
+            for step in anna.recordings.steps(run.id)
+        ]
+        assert [kinds.count("tool_call") for kinds in entries] == [0, 1, 1, 0]
+        assert anna.recordings.verify(run.id).ok
+
+
+def test_an_agent_that_hands_over_ends_its_run(open_sqlite: OpenTally) -> None:
+    @tool
+    def to_bob() -> Any:
+        """Hand over to Bob."""
+        return Command(goto="bob", graph=Command.PARENT)
+
+    call = AIMessage("", tool_calls=[{"name": "to_bob", "args": {}, "id": "call_1"}])
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        watching = TallyMiddleware(anna, strict=True)
+        alice: Any = create_agent(_model(call), [to_bob], middleware=[watching], name="alice")
+        bob: Any = create_agent(_model("Bob here."), [], middleware=[watching], name="bob")
+        builder = StateGraph(MessagesState)
+        builder.add_node("alice", alice, destinations=("bob",))
+        builder.add_node("bob", bob)
+        builder.add_edge(START, "alice")
+        graph: Any = builder.compile()
+        _ask(graph, "Hello?")
+        runs = anna.recordings.runs()
+        assert [(run.agent_name, run.status) for run in runs] == [
+            ("bob", "completed"),
+            ("alice", "completed"),
+        ]
+        assert _steps(anna, 1)[-1] == ("tool_call", "to_bob", "completed")
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_an_agent_in_a_tool_is_recorded_in_the_run_of_the_one_that_called_it(
+    open_sqlite: OpenTally, asynchronous: bool
+) -> None:
+    inner: Any = create_agent(_model(CALL, "42"), [double], name="inner")
+
+    @tool
+    def ask_inner(question: str) -> str:
+        """Ask the other agent."""
+        return str(_ask(inner, question)["messages"][-1].text)
+
+    call = AIMessage(
+        "", tool_calls=[{"name": "ask_inner", "args": {"question": "21?"}, "id": "call_0"}]
+    )
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(
+            _model(call, "It is 42."), [ask_inner], middleware=[TallyMiddleware(anna, strict=True)]
+        )
+        if asynchronous:
+            asyncio.run(agent.ainvoke({"messages": [HumanMessage("21?")]}))
+        else:
+            _ask(agent, "21?")
+        (run,) = anna.recordings.runs()
+        assert run.status == "completed"
+        steps = anna.recordings.steps(run.id)
+        names = {step.id: f"{step.step_kind} {step.name}" for step in steps}
+        assert [
+            (names[step.id], names.get(step.parent_step_id or ""), step.status) for step in steps
+        ] == [
+            ("model_call model", None, "completed"),
+            ("tool_call ask_inner", None, "completed"),
+            ("model_call Model", "tool_call ask_inner", "completed"),
+            ("tool_call double", "tool_call ask_inner", "completed"),
+            ("model_call Model", "tool_call ask_inner", "completed"),
+            ("model_call model", None, "completed"),
+        ]
+
+
+def test_an_agent_that_is_stopped_ends_its_run(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        agent: Any = create_agent(
+            _model(CALL, "42"), [double], middleware=[TallyMiddleware(anna, strict=True)]
+        )
+        stream = agent.stream({"messages": [HumanMessage("21?")]})
+        for chunk in stream:
+            if "model" in chunk:
+                break
+        stream.close()
+        with pytest.raises(GraphRecursionError):
+            _ask(
+                create_agent(
+                    _model(CALL, CALL, CALL, "42"),
+                    [double],
+                    middleware=[TallyMiddleware(anna, strict=True)],
+                ),
+                "21?",
+                config={"recursion_limit": 3},
+            )
+        assert [run.status for run in anna.recordings.runs()] == ["failed", "cancelled"]

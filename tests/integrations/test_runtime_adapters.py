@@ -240,7 +240,7 @@ def test_a_model_that_fails_under_the_rules_fails_its_step_and_its_run(
     assert _failed_kinds(open_sqlite, runtime, ruled=True)[-1] == "error"
 
 
-@in_runtimes(fails={"langchain": "the middleware records a request together with its answer only"})
+@in_runtimes()
 def test_a_request_that_failed_under_the_rules_is_kept(
     open_sqlite: OpenTally, runtime: Runtime
 ) -> None:

@@ -111,7 +111,7 @@ class PendingStep:
         self._index = index
         facts = self._redact_facts({"name": name, "metadata": metadata})
         self._name: str | None = facts.get("name")
-        self._parent = parent
+        self.parent = parent
         self._metadata = dict(facts.get("metadata", {}))
         self._status: StepStatus = "running"
         # Reentrant: a tally that is being closed refuses the hand-over in the thread that makes it,
@@ -248,7 +248,7 @@ class PendingStep:
             "step_index": self._index,
             "step_kind": self.kind,
             "name": self._name,
-            "parent_step_id": self._parent,
+            "parent_step_id": self.parent,
             "started_at": self.started_at,
             "ended_at": self.ended_at,
             "status": self._status,

@@ -150,6 +150,7 @@ class Step(_Recorded):
         self._run = run
         self._pending = pending
         self._on_end = on_end
+        self._is_handed_over = False
 
     @property
     def id(self) -> str:
@@ -170,6 +171,11 @@ class Step(_Recorded):
     def kind(self) -> StepKind:
         """The kind of the step."""
         return self._pending.kind
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of the step that this one is a child of, or None."""
+        return self._pending.parent
 
     @property
     def started_at(self) -> int:
@@ -203,6 +209,17 @@ class Step(_Recorded):
     def has(self, kind: EntryKind) -> bool:
         """Return True if an entry of this kind was recorded already."""
         return self._pending.has(kind)
+
+    def hand_over(self) -> None:
+        """Let the first call of this kind that joins the step end it, with its own outcome: what
+        surrounds a call may see several attempts as one.
+        """
+        self._is_handed_over = True
+
+    def take_over(self) -> bool:
+        """Return True, once, if the step was handed over to whoever joins it."""
+        is_handed_over, self._is_handed_over = self._is_handed_over, False
+        return is_handed_over
 
     def record(
         self,
@@ -529,12 +546,17 @@ class Run(_Recorded):
         """Return the step for a call that an adapter sees.
 
         Inside an open step of the same kind that has no request yet, it is that step: its first
-        observer claimed it, and an adapter adds its view. Otherwise it is a new one, a child of the
-        open step of this run.
+        observer claimed it, and an adapter adds its view. One that was handed over is the caller's
+        to end. Otherwise it is a new one, a child of the open step of this run; beside a step that
+        has ended, where a call is made again.
         """
         active = current_step()
-        if active is None or active.run is not self or not active.is_open:
+        if active is None or active.run is not self:
             parent = None
+        elif not active.is_open:
+            parent = active.parent_id if active.kind == kind else None
+        elif active.kind == kind and active.take_over():
+            return JoinedStep(active, is_own=True)
         elif active.kind == kind and not active.has("request") and not active.has("tool_call"):
             return JoinedStep(active, is_own=False)
         else:
