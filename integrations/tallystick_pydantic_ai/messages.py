@@ -135,6 +135,20 @@ def prompt_part(
     return latest
 
 
+def unanswered_prompt(messages: Sequence[ModelMessage]) -> UserPromptPart | None:
+    """Return the latest prompt of a conversation that no answer follows yet: a run that goes on
+    without a prompt answers it. Calls of tools are no answer.
+    """
+    latest: UserPromptPart | None = None
+    for message in messages:
+        if isinstance(message, ModelRequest):
+            prompts = [part for part in message.parts if isinstance(part, UserPromptPart)]
+            latest = prompts[-1] if prompts else latest
+        elif not message.tool_calls:
+            latest = None
+    return latest
+
+
 def own_messages(
     messages: Sequence[ModelMessage],
     *,

@@ -21,8 +21,8 @@ from tallystick.kit import check_player
 from tallystick.kit.tapes import check_safe, messages_after, tool_call_id_of
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
-from tallystick_pydantic_ai.capability import TallyRecorder
 from tallystick_pydantic_ai.messages import comparable, request_of
+from tallystick_pydantic_ai.recorder import TallyRecorder
 from tallystick_pydantic_ai.stream import PlayedStream
 
 _RETRY = ("ModelRetry", "ToolRetryError")

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import gc
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from dbos import DBOS
 from pydantic_ai import (
     Agent,
+    DeferredToolRequests,
     ModelMessage,
+    ModelRequest,
     ModelResponse,
     TextPart,
+    ToolCallPart,
+    UserPromptPart,
 )
+from pydantic_ai.durable_exec.dbos import DBOSAgent, DBOSDurability
 from pydantic_ai.exceptions import UnexpectedModelBehavior, UserError
+from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentedModel, instrument_model
@@ -88,7 +98,7 @@ def test_a_call_that_could_not_be_recorded_is_a_gap_of_its_run(
         raise KeyError("parts")
 
     with open_sqlite() as tally:
-        monkeypatch.setattr("tallystick_pydantic_ai.capability.request_of", broken)
+        monkeypatch.setattr("tallystick_pydantic_ai.recorder.request_of", broken)
         agent = Agent(scripted("fine"), capabilities=[Tallystick(tally, context=False)])
         assert _run(agent, "go").output == "fine"
         [run] = tally.bind().recordings.runs()
@@ -196,3 +206,116 @@ def test_a_model_that_the_user_instrumented_has_one_span(open_sqlite: OpenTally)
         [run] = bound.recordings.runs()
         [step] = bound.recordings.steps(run.id)
         assert "request" in [entry.kind for entry in bound.recordings.entries(step.id)]
+
+
+def _contents(tally: Tally, user: str = "anna") -> list[tuple[str, str | None]]:
+    hits = tally.bind(Actor(user=user)).memories(limit=20)
+    return [(hit.content, hit.speaker) for hit in hits][::-1]
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_words_that_led_to_a_deferred_call_are_kept_once_it_is_answered(
+    open_sqlite: OpenTally, rounds: int
+) -> None:
+    def play(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        done = sum(isinstance(part, ToolReturnPart) for each in messages for part in each.parts)
+        if done < rounds:
+            return ModelResponse([ToolCallPart("book", {"seat": str(done)})])
+        return ModelResponse([TextPart("Booked.")])
+
+    with open_sqlite() as tally:
+        anna = tally.bind(Actor(user="anna"))
+        agent: Agent[None, Any] = Agent(
+            FunctionModel(play),
+            output_type=[str, DeferredToolRequests],
+            capabilities=[Tallystick(anna, tools=False, capture="both", strict=True)],
+        )
+
+        @agent.tool_plain(requires_approval=True)
+        def book(seat: str) -> str:
+            return seat
+
+        result = _run(agent, "Book me a window seat.")
+        for _ in range(rounds):
+            assert _contents(tally) == []
+            result = _run(
+                agent,
+                message_history=result.all_messages(),
+                deferred_tool_results=result.output.build_results(approve_all=True),
+            )
+        kept = [("Book me a window seat.", "anna"), ("Booked.", "agent")]
+        assert [content for content, _ in _contents(tally)] == [content for content, _ in kept]
+        # A run that goes on after an answer has no new words of the user.
+        _run(agent, "Thanks.", message_history=result.all_messages())
+        assert [content for content, _ in _contents(tally)][2:] == ["Thanks.", "Booked."]
+
+
+def test_words_that_come_as_the_end_of_the_history_are_kept_once(open_sqlite: OpenTally) -> None:
+    """So do those of AG-UI and A2A."""
+    with open_sqlite() as tally:
+        anna = tally.bind(Actor(user="anna"))
+        agent: Agent[None, str] = Agent(
+            FunctionModel(lambda messages, info: ModelResponse([TextPart("Noted.")])),
+            capabilities=[Tallystick(anna, tools=False, capture="user", strict=True)],
+        )
+        history: list[ModelMessage] = [
+            ModelRequest([UserPromptPart("I like aisle seats.")]),
+            ModelResponse([TextPart("Noted.")]),
+            ModelRequest([UserPromptPart("No, window seats.")]),
+        ]
+        _run(agent, message_history=history)
+        assert [content for content, _ in _contents(tally)] == ["No, window seats."]
+
+
+@pytest.fixture
+def dbos(tmp_path: Path) -> Iterator[None]:
+    DBOS.destroy(destroy_registry=True)
+    DBOS(
+        config={
+            "name": "agents",
+            "system_database_url": f"sqlite:///{tmp_path / 'dbos.sqlite'}",
+            "log_level": "ERROR",
+            "enable_otlp": False,
+        }
+    )
+    yield
+    DBOS.destroy(destroy_registry=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_agent_of_dbos_is_recorded_by_its_capability_and_refused_with_what_to_use(
+    open_sqlite: OpenTally, dbos: None
+) -> None:
+    with open_sqlite() as tally:
+        anna = tally.bind(Actor(user="anna"))
+
+        def agent(name: str, *capabilities: Any) -> Agent[None, str]:
+            return Agent(
+                FunctionModel(lambda messages, info: ModelResponse([TextPart("Noted.")])),
+                name=name,
+                capabilities=list(capabilities),
+            )
+
+        watching = Tallystick(anna, capture="user", strict=True)
+        durable = agent("durable", DBOSDurability(), watching)
+        old = DBOSAgent(agent("old", Tallystick(anna, strict=True)))
+        silent = DBOSAgent(agent("silent", Tallystick(anna, record=False)))
+        DBOS.launch()
+
+        async def ask() -> list[str]:
+            @DBOS.workflow()
+            async def workflow(text: str) -> str:
+                return str((await durable.run(text)).output)
+
+            answers = [await workflow("I like window seats."), (await silent.run("Hello?")).output]
+            with pytest.raises(InvalidInput, match=r"DBOSDurability.*record=False"):
+                await old.run("Hello?")
+            return answers
+
+        assert asyncio.run(ask()) == ["Noted.", "Noted."]
+        (run,) = anna.recordings.runs()
+        assert (run.agent_name, run.status) == ("durable", "completed")
+        assert [content for content, _ in _contents(tally)] == ["I like window seats."]
