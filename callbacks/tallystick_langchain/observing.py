@@ -51,8 +51,6 @@ class AgentEnds(BaseCallbackHandler):
     """Says how the graph of an agent ended. Thread-safe; one serves the process."""
 
     run_inline = True
-    ignore_llm = ignore_chat_model = ignore_retriever = property(lambda self: True)
-    ignore_agent = ignore_custom_event = ignore_retry = property(lambda self: True)
 
     def __init__(self) -> None:
         self._graphs: dict[UUID, UUID] = {}
@@ -68,6 +66,26 @@ class AgentEnds(BaseCallbackHandler):
         if graph is None:
             return False
         self._endings.setdefault(graph, {})[name] = end
+        return True
+
+    @property
+    def ignore_llm(self) -> bool:
+        """True: only chains matter here."""
+        return True
+
+    @property
+    def ignore_chat_model(self) -> bool:
+        """True: only chains matter here."""
+        return True
+
+    @property
+    def ignore_retriever(self) -> bool:
+        """True: only chains matter here."""
+        return True
+
+    @property
+    def ignore_agent(self) -> bool:
+        """True: only chains matter here."""
         return True
 
     def on_chain_start(
