@@ -107,6 +107,35 @@ def test_a_model_is_given_the_value_and_not_its_address(open_tally: OpenTally) -
         assert "k1" not in prompt
 
 
+TIMES = {"created_at": "2026-01-02T03:04:05+00:00", "modified_at": "2026-01-02T03:04:05+00:00"}
+
+
+@pytest.mark.parametrize(
+    ("value", "prompted"),
+    [
+        (
+            {"content": f"# Notes\n{ALLERGY}", "encoding": "utf-8", **TIMES},
+            f"- # Notes\n    {ALLERGY}",
+        ),
+        ({"content": ["# Notes", ALLERGY], **TIMES}, f"- # Notes\n    {ALLERGY}"),
+        ({"content": ALLERGY, "since": TIMES["created_at"]}, '"since": "2026-01-02T'),
+        ({"content": ALLERGY, "encoding": "utf-8", "place": "school"}, '"place": "school"'),
+        ({"content": ["# Notes", ALLERGY]}, '["# Notes", "Alice'),
+    ],
+)
+def test_of_a_file_a_model_is_given_its_text_and_of_anything_else_all_of_it(
+    open_sqlite: OpenTally, value: dict[str, Any], prompted: str
+) -> None:
+    with open_sqlite(owner=OWNER) as tally:
+        TallyStore(tally).put(("memories", "alice"), "/allergies.md", value)
+        prompt = _prompt(tally, namespace=("memories", "{who}"))
+        assert prompted in prompt
+        assert ("encoding" in prompt, "modified_at" in prompt) == (
+            "place" in value,
+            False,
+        )
+
+
 def test_a_namespace_that_a_call_cannot_fill_is_refused(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         _with_items(tally)

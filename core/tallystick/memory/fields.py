@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from tallystick.errors import InvalidInput
@@ -15,6 +16,8 @@ STORE_ITEM = "store_item"
 """The kind of the memories that are items of a store."""
 INDEX = "store_index"
 """The attribute with the fields by which an item of a store is found: a list of paths."""
+_ALL = ("$", "")
+"""Paths of a value as a whole."""
 _STEP = re.compile(r"\[(\*|-?\d+)\]|([^.\[\]]+)")
 
 
@@ -48,31 +51,63 @@ def labels_of(namespace: Sequence[str]) -> tuple[str, ...]:
 
 def text_for_model(kind: str, content: str) -> str:
     """Return the text of a memory as a model is given it: of an item its value, without the
-    address.
+    address, and of a file its text.
     """
     if kind != STORE_ITEM:
         return content
-    return json.dumps(item_value(content), ensure_ascii=False)
+    value = item_value(content)
+    text = _text_of_file(value)
+    return json.dumps(value, ensure_ascii=False) if text is None else text
+
+
+def _text_of_file(value: Mapping[str, Any]) -> str | None:
+    """Return the text of a value that is a file; None for every other value, and for bytes.
+
+    A file has a content, in a named encoding or as lines, and beside it nothing but times.
+    """
+    about = {name: each for name, each in value.items() if name != "content"}
+    content, encoding = value.get("content"), about.pop("encoding", None)
+    if not all(map(_is_time, about.values())):
+        return None
+    if isinstance(content, list) and about and all(isinstance(line, str) for line in content):
+        return "\n".join(content)
+    return content if isinstance(content, str) and _is_text_encoding(encoding) else None
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(datetime.fromisoformat(value))
+    except ValueError:
+        return False
+
+
+def _is_text_encoding(name: Any) -> bool:
+    try:
+        return isinstance(name, str) and "".encode(name) is not None
+    except (LookupError, ValueError):
+        return False
 
 
 def texts_of_item(content: str, paths: Any) -> list[str]:
     """Return the texts by which an item is found, in the order of the paths; none for an item that
-    is not indexed.
+    is not indexed. All of a file is its text.
     """
     value = item_value(content)
+    file_text = _text_of_file(value)
+    whole = value if file_text is None else {"content": file_text}
     indexed_paths = paths if isinstance(paths, list) else []
     return [
         text
         for path in indexed_paths
         if isinstance(path, str)
-        for text in texts_at(value, path)
+        for text in texts_at(whole if path in _ALL else value, path)
         if text.strip()
     ]
 
 
 def texts_at(value: Any, path: str) -> Iterator[str]:
     """Yield the texts at a path, numbers and the like as text; none for a path that is absent."""
-    if path in ("$", ""):
+    if path in _ALL:
         yield from _all(value, "")
         return
     values = [value]
