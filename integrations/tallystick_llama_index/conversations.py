@@ -7,7 +7,8 @@ made of it, for as long as the messages live that the memory gave.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import NamedTuple
 
 from llama_index.core.base.llms.types import ChatMessage
@@ -21,6 +22,30 @@ class Conversation(NamedTuple):
     session: str | None = None
     turn: str | None = None
     """The turn that its memories were recalled for."""
+
+
+_session: ContextVar[str | None] = ContextVar("tallystick_session", default=None)
+"""The session of the memory of the chat under way."""
+
+
+def enter_session(session: str | None) -> Callable[[], None]:
+    """Make a session current, whose messages are in the prompt; return what makes it so no
+    longer.
+    """
+    before = _session.get()
+    _session.set(session)
+
+    def leave() -> None:
+        # Set rather than reset by token: the end may come in another context than the start.
+        if _session.get() == session:
+            _session.set(before)
+
+    return leave
+
+
+def session_under_way() -> str | None:
+    """Return the session of the chat under way, if a TallyInstrumentation watches it, or None."""
+    return _session.get()
 
 
 _given: dict[int, Conversation] = {}

@@ -22,10 +22,8 @@ from weakref import WeakSet
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.llms.base import BaseLLM
 from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.callbacks import CallbackManager, CBEventType, EventPayload
-from llama_index.core.callbacks.base_handler import BaseCallbackHandler
-from llama_index.core.chat_engine.types import BaseChatEngine
-from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+from llama_index.core.callbacks import CallbackManager, EventPayload
+from llama_index.core.chat_engine.types import BaseChatEngine, StreamingAgentChatResponse
 from llama_index.core.instrumentation.events import BaseEvent
 from llama_index.core.instrumentation.events.exception import ExceptionEvent
 from llama_index.core.instrumentation.events.llm import (
@@ -37,15 +35,12 @@ from llama_index.core.instrumentation.events.llm import (
     LLMCompletionStartEvent,
 )
 from llama_index.core.instrumentation.events.retrieval import RetrievalEndEvent, RetrievalStartEvent
-from llama_index.core.instrumentation.span import BaseSpan
-from llama_index.core.instrumentation.span_handlers import BaseSpanHandler
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import BaseTool, ToolOutput
 from llama_index.core.workflow import Workflow
 from llama_index_instrumentation import get_dispatcher
-from llama_index_instrumentation.dispatcher import Dispatcher, active_instrument_tags
+from llama_index_instrumentation.dispatcher import Dispatcher
 from llama_index_instrumentation.span import active_span_id
-from pydantic import PrivateAttr
 
 from tallystick.errors import RecorderError
 from tallystick.kit import (
@@ -76,13 +71,19 @@ from tallystick.recorder import Run, status_for
 from tallystick.records import Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_tags
+from tallystick_llama_index.conversations import enter_session
+from tallystick_llama_index.hooks import Events, Refusal, Spans
+from tallystick_llama_index.memory import TallyMemory
 from tallystick_llama_index.messages import (
     answer_of,
+    arguments_of_tool,
     documents_of,
     facts_of_response,
     model_of,
     provider_of,
     request_of,
+    text_of_result,
+    text_of_user,
 )
 from tallystick_llama_index.models import is_suspended, take_call
 from tallystick_llama_index.policy import is_ruled
@@ -111,6 +112,12 @@ class _Tree:
     """The status with which the root ended, while streams that it returned are still read."""
     is_workflow: bool = False
     """True if the root is a workflow, which ends with an event unless somebody cancels it."""
+    session: str | None = None
+    """The session of the TallyMemory that the root was given."""
+    end_later: Callable[[StepStatus | None], None] | None = None
+    """Ends the run once the answer that the root returned as a stream is in the memory."""
+    is_written: bool = False
+    """True once that is so."""
 
     @property
     def run(self) -> Run | None:
@@ -130,6 +137,8 @@ class _Span:
     """The tool that is called."""
     tool_call_id: str | None = None
     """The id of the tool call as an agent gave it."""
+    is_writer: bool = False
+    """True for what reads a chat's stream and puts the answer into the memory."""
 
 
 @dataclass
@@ -184,8 +193,8 @@ class TallyInstrumentation:
         self._calls: dict[str, _SpanCall] = {}
         self._trees: dict[str, _Tree] = {}
         self._dispatcher: Dispatcher | None = None
-        self._handlers = _Events.of(self), _Spans.of(self)
-        self._refusal = _Refusal(self)
+        self._handlers = Events.of(self), Spans.of(self)
+        self._refusal = Refusal(self)
         self._refusing: WeakSet[CallbackManager] = WeakSet()
 
     def __repr__(self) -> str:
@@ -198,6 +207,11 @@ class TallyInstrumentation:
     def failures(self) -> int:
         """Events that could not be recorded."""
         return self._capture.failures
+
+    @property
+    def guard_of_hooks(self) -> Capture:
+        """The guard in which the hooks call this."""
+        return self._capture
 
     def attach(self, dispatcher: Dispatcher | None = None) -> Self:
         """Record what goes through `dispatcher`, by default the root: everything. Attach once."""
@@ -265,7 +279,8 @@ class TallyInstrumentation:
         """Start the run at the root span, and a step at the call of a tool."""
         parent = self._spans.get(parent_id) if parent_id is not None else None
         tree = parent.tree if parent is not None else self._root(span_id, instance, arguments, tags)
-        span = _Span(span_id, parent, tree)
+        is_writer = isinstance(instance, StreamingAgentChatResponse)
+        span = _Span(span_id, parent, tree, is_writer=is_writer)
         with self._guard:
             self._spans[span_id] = span
             if tree is not None:
@@ -284,7 +299,7 @@ class TallyInstrumentation:
         ):
             # Whatever the call records belongs to the run, also outside of any step; hooks run in
             # the context of the call.
-            tree.leave = self._run_of(tree).enter()
+            tree.leave = _enter(self._run_of(tree), tree.session)
         if isinstance(instance, BaseTool):
             self._begin_tool(span_id, span, instance, arguments)
 
@@ -300,7 +315,7 @@ class TallyInstrumentation:
             return
         span_call = self._begin("tool_call", span_id, name)
         call = span_call.call
-        call.tool_call = ToolCall(name, _tool_arguments(tool, arguments), span.tool_call_id)
+        call.tool_call = ToolCall(name, arguments_of_tool(tool, arguments), span.tool_call_id)
         record_tool_call(call.step, call.tool_call)
         if not is_ruled(tool, self._binder.tally):
             bound = self._binder.bound(call_of_tags(self._binder))
@@ -322,7 +337,10 @@ class TallyInstrumentation:
                 tree, ends = span.tree, True
                 is_cancelled = tree.is_workflow and result is None
                 status: StepStatus = "cancelled" if is_cancelled else "completed"
-                self._background.run(lambda: self._end_root(span_id, tree, result, status))
+                if not self._ends_later(span_id, tree, result):
+                    self._background.run(lambda: self._end_root(span_id, tree, result, status))
+            elif span is not None and span.is_writer:
+                self._end_written(span, None)
         finally:
             if not ends:
                 self._leave(span_id, "completed")
@@ -330,9 +348,40 @@ class TallyInstrumentation:
     def _end_root(self, span_id: str, tree: _Tree, result: Any, status: StepStatus) -> None:
         """Remember the turn, and end the run."""
         try:
-            self._keep_turn(tree, result)
+            if status != "failed":
+                self._keep_turn(tree, result)
         finally:
             self._leave(span_id, status)
+
+    def _ends_later(self, span_id: str, tree: _Tree, result: Any) -> bool:
+        """Return True if another thread or task of LlamaIndex puts the answer into the memory:
+        the run goes on until then, and its turn has the whole answer.
+        """
+        writers = ("write_response_to_history_thread", "awrite_response_to_history_task")
+        if not isinstance(result, StreamingAgentChatResponse) or not any(
+            getattr(result, name, None) is not None for name in writers
+        ):
+            return False
+        with self._guard:
+            if tree.is_written:
+                return False
+            tree.end_later = lambda status: self._end_root(
+                span_id, tree, result, status or "completed"
+            )
+        if tree.leave is not None:
+            tree.leave()
+            tree.leave = None
+        return True
+
+    def _end_written(self, span: _Span, status: StepStatus | None) -> None:
+        """End the run that has waited for its answer to be written."""
+        if span.tree is None:
+            return
+        with self._guard:
+            span.tree.is_written = True
+            end, span.tree.end_later = span.tree.end_later, None
+        if end is not None:
+            self._background.run(lambda: end(status))
 
     def _keep_turn(self, tree: _Tree, result: Any) -> None:
         """Remember the turn, if one is to be; an answer still streaming is no text yet."""
@@ -340,7 +389,7 @@ class TallyInstrumentation:
         if self._speakers == "off" or run is None or tree.user_text is None or is_nested():
             return
         with self._capture(run):
-            answer = _text_of(result)
+            answer = text_of_result(result)
             self._binder.bound(call_of_tags(self._binder, tags=tree.tags)).keep_turn(
                 run,
                 user=tree.user_text,
@@ -380,6 +429,9 @@ class TallyInstrumentation:
                 else:
                     call.fail(failure)
         finally:
+            span = self._spans.get(span_id)
+            if span is not None and span.is_writer:
+                self._end_written(span, status_for(type(failure)))
             self._leave(span_id, status_for(type(failure)))
 
     def on_event(self, event: BaseEvent) -> None:
@@ -540,9 +592,10 @@ class TallyInstrumentation:
         tree = _Tree(
             span_id,
             name if isinstance(name, str) and name else class_name,
-            _user_text(arguments),
+            text_of_user(arguments),
             tags,
             is_workflow=isinstance(instance, Workflow),
+            session=_session_of(instance, arguments),
         )
         with self._guard:
             self._trees[span_id] = tree
@@ -552,7 +605,7 @@ class TallyInstrumentation:
         if tree.root is None:
             run_id = tree.tags.get("llamaindex.run_id")
             # The runs of one conversation are those of one thread, as in every runtime.
-            thread = id_text(tree.tags.get("thread_id"))
+            thread = id_text(tree.tags.get("thread_id")) or tree.session
             tree.root = RootRun.join(
                 self._binder.bound(call_of_tags(self._binder, tags=tree.tags)),
                 self._agent_name or tree.name,
@@ -623,161 +676,19 @@ class TallyInstrumentation:
             tree.root.end(status)
 
 
-class _Events(BaseEventHandler):
-    """Passes LlamaIndex's events to the instrumentation."""
+def _enter(run: Run, session: str | None) -> Callable[[], None]:
+    """Make a run and a session current; return what makes them so no longer."""
+    leave_run, leave_session = run.enter(), enter_session(session)
 
-    _owner: Any = PrivateAttr()
+    def leave() -> None:
+        leave_session()
+        leave_run()
 
-    @classmethod
-    def of(cls, owner: TallyInstrumentation) -> _Events:
-        handler = cls()
-        handler._owner = owner
-        return handler
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the name of the class, for LlamaIndex's own serialisation."""
-        return "TallyEvents"
-
-    def handle(self, event: BaseEvent, **kwargs: Any) -> None:
-        """Record an event."""
-        owner: TallyInstrumentation = self._owner
-        with owner._capture(owner.run_of(event.span_id or "")):
-            owner.on_event(event)
+    return leave
 
 
-class _Spans(BaseSpanHandler[BaseSpan]):
-    """Passes LlamaIndex's spans to the instrumentation, and stores none."""
-
-    _owner: Any = PrivateAttr()
-
-    @classmethod
-    def of(cls, owner: TallyInstrumentation) -> _Spans:
-        handler = cls()
-        handler._owner = owner
-        return handler
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the name of the class, for LlamaIndex's own serialisation."""
-        return "TallySpans"
-
-    def span_enter(
-        self,
-        id_: str,
-        bound_args: BoundArguments,
-        instance: Any | None = None,
-        parent_id: str | None = None,
-        tags: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Record that a call starts."""
-        owner: TallyInstrumentation = self._owner
-        with owner._capture(owner.run_of(parent_id or "")):
-            owner.on_span_start(id_, parent_id, instance, bound_args, tags or _active_tags())
-
-    def span_exit(
-        self,
-        id_: str,
-        bound_args: BoundArguments,
-        instance: Any | None = None,
-        result: Any | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Record that a call ends."""
-        owner: TallyInstrumentation = self._owner
-        with owner._capture(owner.run_of(id_)):
-            owner.on_span_end(id_, result)
-
-    def span_drop(
-        self,
-        id_: str,
-        bound_args: BoundArguments,
-        instance: Any | None = None,
-        err: BaseException | None = None,
-        **kwargs: Any,
-    ) -> None:
-        """Record that a call failed."""
-        owner: TallyInstrumentation = self._owner
-        with owner._capture(owner.run_of(id_)):
-            owner.on_span_drop(id_, err)
-
-    def new_span(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: no span of LlamaIndex's own is made."""
-
-    def prepare_to_exit_span(self, *args: Any, **kwargs: Any) -> None:
-        """Same as `new_span`."""
-
-    def prepare_to_drop_span(self, *args: Any, **kwargs: Any) -> None:
-        """Same as `new_span`."""
-
-
-class _Refusal(BaseCallbackHandler):
-    """Refuses a ruled model call that nothing enforces, before the model is called."""
-
-    def __init__(self, owner: TallyInstrumentation) -> None:
-        super().__init__(event_starts_to_ignore=[], event_ends_to_ignore=[])
-        self._owner = owner
-
-    def on_event_start(
-        self,
-        event_type: CBEventType,
-        payload: dict[str, Any] | None = None,
-        event_id: str = "",
-        parent_id: str = "",
-        **kwargs: Any,
-    ) -> str:
-        """Raise ActionDenied for a model call that is to be refused."""
-        if event_type is CBEventType.LLM:
-            self._owner.refuse_unenforced(payload or {})
-        return event_id
-
-    def on_event_end(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing."""
-
-    def start_trace(self, trace_id: str | None = None) -> None:
-        """Do nothing."""
-
-    def end_trace(self, *args: Any, **kwargs: Any) -> None:
-        """Do nothing."""
-
-
-def _tool_arguments(tool: BaseTool, arguments: BoundArguments) -> dict[str, Any]:
-    """Return the arguments of a tool call, without the context that LlamaIndex passes."""
-    keywords = dict(arguments.arguments.get("kwargs") or {})
-    keywords.pop(getattr(tool, "ctx_param_name", None) or "", None)
-    positional = list(arguments.arguments.get("args") or ())
-    rest = {
-        name: value for name, value in arguments.arguments.items() if name not in ("args", "kwargs")
-    }
-    return {**({"args": positional} if positional else {}), **rest, **keywords}
-
-
-def _user_text(arguments: BoundArguments) -> str | None:
-    """Return the text of the user in the arguments of the root span, or None."""
-    values = arguments.arguments
-    event = values.get("start_event")
-    names = ("user_msg", "str_or_query_bundle", "message", "query", "input")
-    candidates = [values.get(name) for name in names]
-    for value in (*candidates, getattr(event, "user_msg", None), getattr(event, "input", None)):
-        text = value
-        if isinstance(value, QueryBundle):
-            text = value.query_str
-        elif isinstance(value, ChatMessage):
-            text = value.content
-        if isinstance(text, str) and text:
-            return text
-    return None
-
-
-def _text_of(result: Any) -> str | None:
-    """Return the text of an agent's, an engine's or a model's answer."""
-    response = getattr(result, "response", result)
-    text = getattr(getattr(response, "message", response), "content", response)
-    return text if isinstance(text, str) else None
-
-
-def _active_tags() -> Mapping[str, Any]:
-    """Return the tags of the context, for a workflow that gives none to its own span."""
-    tags: Mapping[str, Any] = active_instrument_tags.get()
-    return tags
+def _session_of(instance: Any, arguments: BoundArguments) -> str | None:
+    """Return the session of the memory with which an agent or an engine is called, or None."""
+    memories = arguments.arguments.get("memory"), getattr(instance, "_memory", None)
+    sessions = (each.session_id for each in memories if isinstance(each, TallyMemory))
+    return next(sessions, None)

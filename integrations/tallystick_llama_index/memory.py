@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, cast
+from functools import cache, partial
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
@@ -30,12 +30,14 @@ from llama_index.core.schema import (
 
 from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
-from tallystick.errors import BudgetInfeasible, InvalidInput
+from tallystick.errors import BudgetInfeasible, InvalidInput, NotFound
 from tallystick.errors.base import explain_validation
 from tallystick.kit import ActorSource, Binder, recall_for_turn
 from tallystick.kit.binder import id_text
+from tallystick.kit.conversations import note_turns
 from tallystick.kit.rendering import framed_hits, without_frames
 from tallystick.logs import get_logger
+from tallystick.memory import Item, Put
 from tallystick.records import (
     Compaction,
     CompileConfig,
@@ -55,6 +57,9 @@ from tallystick_llama_index.retriever import with_codes
 _PAGE = 200
 _ROOM = 2_000
 """Tokens beyond those of the messages, where they are compiled so that nothing is left out."""
+_NAMESPACE = "llama_index"
+"""The first label of what the tools of a session were asked and answered; the other is the session.
+Recall finds no item of a store."""
 _MESSAGE = "llama_index_message"
 """The attribute of a turn with its whole message: blocks, calls, and what the model added."""
 
@@ -132,8 +137,8 @@ class TallyMemory(BaseMemory):
         memories, and the last turn in any case, as LlamaIndex's own Memory does.
         """
         bound = self._bound()
-        turns = self._turns()
-        history = [_message_of(turn) for turn in turns]
+        entries = _entries(bound, self.session_id)
+        history = [entry.message for entry in entries]
         requests = [place for place, each in enumerate(history) if each.role == MessageRole.USER]
         query = input or (history[requests[-1]].content if requests else None) or ""
         is_waiting = bool(input) and not (
@@ -142,7 +147,7 @@ class TallyMemory(BaseMemory):
         count = bound.tally.counter(None).count
         latest = [ChatMessage(query, role=MessageRole.USER)] if is_waiting else []
         request = read_request([*history, *latest], count=count)
-        turn = None if is_waiting or not requests else turns[requests[-1]].id
+        turn = None if is_waiting or not requests else entries[requests[-1]].turn_id
         hits = recall_for_turn(
             bound, query, limit=self.memories, turn=turn, outside_of=self.session_id
         )
@@ -182,19 +187,17 @@ class TallyMemory(BaseMemory):
 
     def get_all(self) -> list[ChatMessage]:
         """Return every message of the session, oldest first."""
-        return [_message_of(turn) for turn in self._turns()]
+        return [entry.message for entry in _entries(self._bound(), self.session_id)]
 
     def put(self, message: ChatMessage) -> None:
         """Store a message as the next turn of the session."""
         self.put_messages([message])
 
     def put_messages(self, messages: list[ChatMessage]) -> None:
-        """Store messages as the next turns of the session, all or none."""
-        bound = self._bound()
-        own = [own_message(message, partial(without_frames, bound)) for message in messages]
-        bound.remember_many(
-            [_turn_of(message, self.session_id) for message in own if message is not None]
-        )
+        """Store messages as the next ones of the session. What is said is a turn, which recall
+        finds; calls of tools and their results are kept beside it.
+        """
+        _put(self._bound(), self.session_id, messages)
 
     async def aput_messages(self, messages: list[ChatMessage]) -> None:
         """Same as `put_messages`."""
@@ -213,15 +216,14 @@ class TallyMemory(BaseMemory):
     def reset(self) -> None:
         """Forget the session; its turns can be recovered within retention."""
         bound = self._bound()
-        for turn in self._turns():
+        for turn in _turns(bound, self.session_id):
             bound.forget(turn.id, reason="the session was reset")
+        kept = _tool_items(bound, self.session_id)
+        bound.items.put([Put(item.namespace, item.key, None) for item in kept])
 
     def _bound(self) -> BoundTally:
         bound = self._binder.bound(call_of_tags(self._binder, session=self.session_id))
         return bound
-
-    def _turns(self) -> list[Memory]:
-        return _turns(self._bound(), self.session_id)
 
 
 class TallyMemoryBlock(BaseMemoryBlock[str]):
@@ -288,9 +290,9 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
         self._queue = self._binder.tally.new_id()
 
     def _put(self, session: str, messages: list[ChatMessage]) -> None:
-        bound = self._bound(session)
-        own = [own_message(message, partial(without_frames, bound)) for message in messages]
-        bound.remember_many([_turn_of(message, session) for message in own if message is not None])
+        # Nobody reads the session back: of tools there is nothing to keep.
+        spoken = [message for message in messages if not _is_of_tool(message)]
+        _put(self._bound(session), session, spoken)
 
 
 class TallyNodePostprocessor(BaseNodePostprocessor):
@@ -424,19 +426,97 @@ def _tokens(item: ContextItem, count: Callable[[str], int]) -> int:
     return count(item.content) if item.token_estimate is None else item.token_estimate
 
 
+def _page(
+    bound: BoundTally, session: str, *, limit: int, before: str | None = None
+) -> list[Memory]:
+    """Return turns of a session, the newest first."""
+    return bound.memories(kinds=["turn"], conversation=session, limit=limit, before=before)
+
+
 def _turns(bound: BoundTally, session: str) -> list[Memory]:
     turns: list[Memory] = []
     while True:
         before = turns[-1].id if turns else None
-        page = bound.memories(kinds=["turn"], conversation=session, limit=_PAGE, before=before)
+        page = _page(bound, session, limit=_PAGE, before=before)
         turns += page
         if len(page) < _PAGE:
             return sorted(turns, key=lambda turn: turn.position or 0)
 
 
+class _Entry(NamedTuple):
+    """A message of a session."""
+
+    message: ChatMessage
+    turn_id: str | None = None
+    """The turn that it is; None for a call of a tool, or its result."""
+
+
+def _entries(bound: BoundTally, session: str) -> list[_Entry]:
+    """Return the messages of a session, oldest first: each turn, and behind it what its tools were
+    asked and answered.
+    """
+    behind: dict[str, list[_Entry]] = {}
+    for item in _tool_items(bound, session):
+        message = ChatMessage.model_validate(item.value["message"])
+        behind.setdefault(str(item.value["behind"]), []).append(_Entry(message))
+    entries = behind.get("", [])
+    agent_of = cache(partial(_agent_of, bound))
+    for turn in _turns(bound, session):
+        entries += [_Entry(_message_of(turn, agent_of), turn.id), *behind.get(turn.id, ())]
+    return entries
+
+
+def _tool_items(bound: BoundTally, session: str) -> list[Item]:
+    """Return what the tools of a session were asked and answered, oldest first."""
+    items: list[Item] = []
+    while True:
+        page = bound.items.find((_NAMESPACE, session), limit=_PAGE, offset=len(items))
+        items += page
+        if len(page) < _PAGE:
+            return sorted(items, key=lambda item: item.key)
+
+
+def _put(bound: BoundTally, session: str, messages: Sequence[ChatMessage]) -> None:
+    """Store messages as the next ones of a session."""
+    cleaned = (own_message(message, partial(without_frames, bound)) for message in messages)
+    own = [message for message in cleaned if message is not None]
+    spoken = [message for message in own if not _is_of_tool(message)]
+    starts_with_tool = bool(own) and _is_of_tool(own[0])
+    before = _page(bound, session, limit=1) if starts_with_tool else []
+    new = [_turn_of(message, session) for message in spoken]
+    stored = bound.remember_many(new) if new else []
+    note_turns(
+        bound,
+        [
+            (str(message.role.value), message.content, remembered)
+            for message, remembered in zip(spoken, stored, strict=True)
+            if message.content
+        ],
+        observer="TallyMemory",
+    )
+    if len(spoken) == len(own):
+        return
+    behind, ids = before[0].id if before else "", iter(stored)
+    puts: list[Put] = []
+    for message in own:
+        if not _is_of_tool(message):
+            behind = next(ids).id
+            continue
+        value = {"behind": behind, "message": _body_of(message)}
+        puts.append(Put((_NAMESPACE, session), bound.tally.new_id(), value, index=()))
+    bound.items.put(puts)
+
+
+def _is_of_tool(message: ChatMessage) -> bool:
+    """Return True for a result of a tool, and for a message that only calls tools."""
+    if message.role in (MessageRole.TOOL, MessageRole.FUNCTION):
+        return True
+    calls = [block for block in message.blocks if block.block_type == "tool_call"]
+    return not message.content and bool(calls or message.additional_kwargs.get("tool_calls"))
+
+
 def _turn_of(message: ChatMessage, session: str) -> NewMemory:
-    body = message.model_dump(mode="json")
-    body["additional_kwargs"] = json.loads(json.dumps(message.additional_kwargs, default=_fallback))
+    body = _body_of(message)
     text = message.content or json.dumps(
         body["blocks"] or body["additional_kwargs"], ensure_ascii=False
     )
@@ -449,15 +529,32 @@ def _turn_of(message: ChatMessage, session: str) -> NewMemory:
     )
 
 
+def _body_of(message: ChatMessage) -> dict[str, Any]:
+    body = message.model_dump(mode="json")
+    body["additional_kwargs"] = json.loads(json.dumps(message.additional_kwargs, default=_fallback))
+    return body
+
+
 def _fallback(value: Any) -> Any:
     return value.model_dump(mode="json") if hasattr(value, "model_dump") else str(value)
 
 
-def _message_of(turn: Memory) -> ChatMessage:
+def _message_of(turn: Memory, agent_of: Callable[[str], str | None]) -> ChatMessage:
     body = turn.attributes.get(_MESSAGE)
     if isinstance(body, dict):
         return ChatMessage.model_validate(body)
+    # Whoever captured it has stored a name, not a role.
     roles: Sequence[str] = [role.value for role in MessageRole]
-    return ChatMessage(
-        turn.content, role=MessageRole(turn.speaker) if turn.speaker in roles else MessageRole.USER
-    )
+    if turn.speaker in roles:
+        return ChatMessage(turn.content, role=MessageRole(turn.speaker))
+    run_id = turn.source_run_id
+    is_answer = run_id is not None and turn.speaker == agent_of(run_id)
+    return ChatMessage(turn.content, role=MessageRole.ASSISTANT if is_answer else MessageRole.USER)
+
+
+def _agent_of(bound: BoundTally, run_id: str) -> str | None:
+    """Return the agent of a run; None if that is gone."""
+    try:
+        return bound.recordings.run(run_id).agent_name
+    except NotFound:
+        return None

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import BoundArguments
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, ChatResponse, CompletionResponse
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    LLMMetadata,
+)
 from llama_index.core.llms.llm import LLM
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.tools import BaseTool
 from pydantic import BaseModel
 
 from tallystick.kit import AnswerFacts, dump_model, recordable_parameters, recordable_tools
@@ -31,6 +38,8 @@ _SETTINGS = (
     "is_function_calling_model",
 )
 """The fields of a model's description that are recorded: early releases put credentials there."""
+_UNNAMED = LLMMetadata.model_fields["model_name"].default
+"""The name of a model whose integration gives it none."""
 _ENVELOPE = ("id", "model", "created")
 
 
@@ -61,7 +70,7 @@ def request_of(
 def model_of(model: Mapping[str, Any]) -> str | None:
     """Return the name of the model, if its description contains it."""
     name = model.get("model") or model.get("model_name")
-    return name if isinstance(name, str) else None
+    return name if isinstance(name, str) and name != _UNNAMED else None
 
 
 def provider_of(model: Mapping[str, Any]) -> str | None:
@@ -228,3 +237,38 @@ def _is_json(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_json, value))
     return value is None or isinstance(value, str | bool | int | float)
+
+
+def arguments_of_tool(tool: BaseTool, arguments: BoundArguments) -> dict[str, Any]:
+    """Return the arguments of a tool call, without the context that LlamaIndex passes."""
+    keywords = dict(arguments.arguments.get("kwargs") or {})
+    keywords.pop(getattr(tool, "ctx_param_name", None) or "", None)
+    positional = list(arguments.arguments.get("args") or ())
+    rest = {
+        name: value for name, value in arguments.arguments.items() if name not in ("args", "kwargs")
+    }
+    return {**({"args": positional} if positional else {}), **rest, **keywords}
+
+
+def text_of_user(arguments: BoundArguments) -> str | None:
+    """Return the text of the user in the arguments of the root span, or None."""
+    values = arguments.arguments
+    event = values.get("start_event")
+    names = ("user_msg", "str_or_query_bundle", "message", "query", "input")
+    candidates = [values.get(name) for name in names]
+    for value in (*candidates, getattr(event, "user_msg", None), getattr(event, "input", None)):
+        text = value
+        if isinstance(value, QueryBundle):
+            text = value.query_str
+        elif isinstance(value, ChatMessage):
+            text = value.content
+        if isinstance(text, str) and text:
+            return text
+    return None
+
+
+def text_of_result(result: Any) -> str | None:
+    """Return the text of an agent's, an engine's or a model's answer."""
+    response = getattr(result, "response", result)
+    text = getattr(getattr(response, "message", response), "content", response)
+    return text if isinstance(text, str) else None

@@ -7,18 +7,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
 
 from tallystick.aio import in_thread
 from tallystick.kit import ActorSource, TallyElsewhere, binder_of, check_count, check_names
+from tallystick.kit.binder import id_text
 from tallystick.kit.rendering import codes_of, hits_for_model
 from tallystick.records import Hit, Scope
 from tallystick.records.escaping import as_item, as_name
 from tallystick.records.framing import CLOSE, NOTICE, OPEN
 from tallystick.tally import BoundTally, Tally
 from tallystick_llama_index.actors import call_of_tags
+from tallystick_llama_index.conversations import session_under_way
 
 _FOR_MODELS = ("notice", "kind", "speaker", "occurred_at")
 """Metadata of a node that a model reads; the rest is for the application."""
@@ -39,11 +42,13 @@ class TallyRetriever(BaseRetriever):
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
         kinds: Sequence[str] = (),
+        outside_of: str | int | UUID | None = None,
         **kwargs: Any,
     ) -> None:
         """`actor` says who acts, by default what the call names in its instrument tags
-        (docs/policy.md, "Who acts"); `kinds` are the kinds of memories
-        that are recalled, by default all.
+        (docs/policy.md, "Who acts"); `kinds` are the kinds of memories that are recalled, by
+        default all. `outside_of` is the session whose turns are left out, because they are in the
+        prompt: by default that of the chat which a TallyInstrumentation watches.
         """
         self._binder = binder_of(
             tally, runtime="llama_index", piece="TallyRetriever", actor=actor, scope=scope
@@ -52,6 +57,7 @@ class TallyRetriever(BaseRetriever):
         check_names("kinds", kinds)
         self._limit = similarity_top_k
         self._kinds = tuple(kinds)
+        self._outside_of = None if outside_of is None else id_text(outside_of)
         super().__init__(**kwargs)
 
     def __repr__(self) -> str:
@@ -64,7 +70,12 @@ class TallyRetriever(BaseRetriever):
         text = query_bundle.query_str
         # Without a query nothing is retrieved: kinds alone would list the newest of them.
         kinds = self._kinds if text.strip() else ()
-        hits = hits_for_model(bound, bound.recall(text, limit=self._limit, kinds=kinds))
+        session = self._outside_of or session_under_way()
+        # Twice as many are asked for, because some may be left out.
+        limit = self._limit if session is None else 2 * self._limit
+        recalled = bound.recall(text, limit=limit, kinds=kinds)
+        others = [hit for hit in recalled if session is None or hit.memory.conversation != session]
+        hits = hits_for_model(bound, others[: self._limit])
         nodes = [_node(hit) for hit in hits]
         with_codes(bound, nodes)
         return [

@@ -8,15 +8,24 @@ changed, forgotten or withdrawn.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.kit.arguments import check_count
-from tallystick.records import CompileConfig, CompiledContext, ContextItem, Hit, Memory, ToolSpec
+from tallystick.kit.call_tree import run_under_way
+from tallystick.records import (
+    CompileConfig,
+    CompiledContext,
+    ContextItem,
+    Hit,
+    Memory,
+    Remembered,
+    ToolSpec,
+)
 from tallystick.tally import BoundTally
-from tallystick.tally.captured_turns import Turn
+from tallystick.tally.captured_turns import Captured, Turn
 from tallystick.tally.services import services_of
 
 
@@ -65,6 +74,24 @@ def _recall(
     # Twice as many are asked for, because some may be left out.
     hits = bound.recall(text, limit=2 * limit, namespace=namespace, only_confident=True)
     return [hit for hit in hits if hit.memory.conversation != outside_of][:limit]
+
+
+def note_turns(
+    bound: BoundTally, turns: Iterable[tuple[str, str, Remembered]], *, observer: str
+) -> None:
+    """Note turns that a memory of a runtime has stored by itself, each with its role (`user` or
+    `assistant`) and its text: `keep_turn` of the run under way answers `duplicate` for them.
+    Nothing outside of a run.
+    """
+    run = run_under_way(bound)
+    if run is None:
+        return
+    captured = services_of(bound).captured_turns.of(run.id)
+    with captured.guard:
+        for role, text, remembered in turns:
+            words = captured.words(role, text)
+            captured.see(observer, words)
+            captured.add(words, Captured(observer, remembered, bound.scope))
 
 
 AGENT_CONFIG = CompileConfig(turn_share=20)

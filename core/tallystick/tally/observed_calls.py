@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from tallystick.access import widens
+from tallystick.errors import RunClosed
 from tallystick.recorder import (
     RecorderContext,
     Run,
@@ -63,7 +64,11 @@ class ObservedCall:
             with self._services.store.database.read() as connection:
                 if any(widens(connection, gate, self._actor, origin, into) for origin in origins):
                     payload = None
-        self.step.record(kind, payload, summary=summary)
+        try:
+            self.step.record(kind, payload, summary=summary)
+        except RunClosed as error:
+            # Another thread ended it while the verb was under way, which is done all the same.
+            self.step.run.count_gap(self._actor.surface, error)
 
 
 @contextmanager
@@ -83,7 +88,12 @@ def observe(
         elif run is None or not is_open(run, recorder):
             yield call(None)
         else:
-            own_step = run.step(kind, name=name)
+            try:
+                own_step = run.step(kind, name=name)
+            except RunClosed as error:
+                run.count_gap(actor.surface, error)
+                yield call(None)
+                return
             try:
                 yield call(own_step)
             except BaseException as error:

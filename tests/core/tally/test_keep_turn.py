@@ -5,7 +5,8 @@ what we put there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -23,7 +24,9 @@ from pydantic_ai.models.function import FunctionModel
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.kit import Speakers
+from tallystick.recorder import Run
 from tallystick.tally import BoundTally
+from tallystick.testing import HashEmbedder
 from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 from tallystick_llama_index import TallyInstrumentation, TallyRetriever
 from tallystick_pydantic_ai import Tallystick
@@ -188,3 +191,31 @@ def test_a_tool_output_that_is_not_there_is_refused(open_tally: OpenTally) -> No
         root.operator.erase_recorded(run_id, reason="asked for", mode="apply")
         with pytest.raises(NotFound, match="erased"):
             ada.keep_tool_output(step, reason="because")
+
+
+class _Ending(HashEmbedder):
+    """Ends a run while a text is embedded, as another thread may."""
+
+    run: Run | None = None
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        if self.run is not None:
+            self.run.end(wait=False)
+        return super().embed(texts)
+
+
+@pytest.mark.parametrize("in_step", [False, True])
+def test_what_is_remembered_while_its_run_ends_is_stored_and_a_counted_gap(
+    open_sqlite: OpenTally, in_step: bool
+) -> None:
+    embedder = _Ending()
+    with open_sqlite(embedder=embedder) as tally:
+        anna = tally.bind(Actor(user="anna"))
+        with anna.run("clerk") as run, run.step("other") if in_step else nullcontext():
+            embedder.run = run
+            assert anna.remember(ASKED).status == "created"
+        embedder.run = None
+        assert [memory.content for memory in anna.memories()] == [ASKED]
+        assert anna.recordings.run(run.id).gaps == 1
+        verified = anna.recordings.verify(run.id)
+        assert [problem.kind for problem in verified.problems] == []
