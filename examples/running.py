@@ -18,6 +18,7 @@ EXAMPLES = (
     "coding_agent",
     "anthropic_coding_agent",
     "langgraph_wrapper",
+    "deep_agent",
     "research_agent",
     "mcp_ingest",
     "support_service",

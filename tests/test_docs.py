@@ -26,7 +26,7 @@ _BLOCK = re.compile(
     r"^(?:<!-- no-run: (?P<reason>[^\n]*?) -->\n+)?^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$",
     re.M | re.S,
 )
-_NEEDS = re.compile(r"needs (?:a|an|the) [^.]*\b(?:key|server)\b")
+_NEEDS = re.compile(r"needs (?:a|an|the) [^.]*\b(?:key|server|package)\b")
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def _event_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_only_what_needs_a_key_or_a_server_is_not_run(page: Path) -> None:
+def test_only_what_needs_a_key_a_server_or_a_package_is_not_run(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     reasons = [block.reason for block in blocks(text) if block.reason is not None]
 
@@ -242,12 +242,13 @@ def test_a_block_that_is_marked_is_told_from_one_that_is_not() -> None:
         ("needs an OpenAI key", True),
         ("needs a PostgreSQL server", True),
         ("needs the address of a server", True),
+        ("needs the package deepagents", True),
         ("too slow", False),
         ("a sketch", False),
         ("needs a donkey", False),
     ],
 )
-def test_a_reason_names_a_key_or_a_server(reason: str, accepted: bool) -> None:
+def test_a_reason_names_a_key_a_server_or_a_package(reason: str, accepted: bool) -> None:
     assert bool(_NEEDS.match(reason)) is accepted
 
 

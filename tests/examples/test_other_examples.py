@@ -55,6 +55,22 @@ def test_few_lines_take_the_graph_onto_a_tally_and_the_page_shows_them() -> None
     assert f"```diff\n{diff}```" in page
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_deep_agent_keeps_files_apart_and_records_its_researcher_below_the_call(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("deepagents")
+    from examples.deep_agent import __main__ as deep_agent
+
+    deep_agent.main([])
+    shown = capsys.readouterr().out
+
+    page = (ROOT / "docs/examples/deep-agent.md").read_text(encoding="utf-8")
+    assert f"```text\n{shown}```" in page
+    assert "ada: There is the night train at 22:10, 14 hours. I like seats by the window." in shown
+    assert "\n  tool_call task\n    model_call" in shown
+
+
 def test_research_cites_keeps_a_contradiction_and_publishes_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
