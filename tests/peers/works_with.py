@@ -161,6 +161,10 @@ def main() -> int:
     if arguments.write:
         STORED.write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
         PAGE.write_text(page_of(stored), encoding="utf-8")
+        # Code is indented in a script, and breaks its lines elsewhere on the page.
+        subprocess.run(
+            [str(Path(sys.executable).parent / "ruff"), "format", "-q", PAGE], check=True
+        )
     elif not is_well:
         print("What holds is not what docs/works-with.md says: write it with --write.")
         return 1
