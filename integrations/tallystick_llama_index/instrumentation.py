@@ -357,10 +357,8 @@ class TallyInstrumentation:
         """Return True if another thread or task of LlamaIndex puts the answer into the memory:
         the run goes on until then, and its turn has the whole answer.
         """
-        writers = ("write_response_to_history_thread", "awrite_response_to_history_task")
-        if not isinstance(result, StreamingAgentChatResponse) or not any(
-            getattr(result, name, None) is not None for name in writers
-        ):
+        is_stream = isinstance(result, StreamingAgentChatResponse)
+        if not is_stream or not result.is_writing_to_memory:
             return False
         with self._guard:
             if tree.is_written:
@@ -387,6 +385,10 @@ class TallyInstrumentation:
         """Remember the turn, if one is to be; an answer still streaming is no text yet."""
         run = tree.run
         if self._speakers == "off" or run is None or tree.user_text is None or is_nested():
+            return
+        is_stream = isinstance(result, StreamingAgentChatResponse)
+        if tree.session is not None and is_stream and not result.is_writing_to_memory:
+            # Whoever reads the stream has the engine put the turn into the memory.
             return
         with self._capture(run):
             answer = text_of_result(result)
@@ -595,7 +597,7 @@ class TallyInstrumentation:
             text_of_user(arguments),
             tags,
             is_workflow=isinstance(instance, Workflow),
-            session=_session_of(instance, arguments),
+            session=_session_of(self._binder.tally, instance, arguments),
         )
         with self._guard:
             self._trees[span_id] = tree
@@ -687,8 +689,9 @@ def _enter(run: Run, session: str | None) -> Callable[[], None]:
     return leave
 
 
-def _session_of(instance: Any, arguments: BoundArguments) -> str | None:
-    """Return the session of the memory with which an agent or an engine is called, or None."""
-    memories = arguments.arguments.get("memory"), getattr(instance, "_memory", None)
-    sessions = (each.session_id for each in memories if isinstance(each, TallyMemory))
-    return next(sessions, None)
+def _session_of(tally: Tally, instance: Any, arguments: BoundArguments) -> str | None:
+    """Return the session of the memory on a tally with which an agent or an engine is called."""
+    for memory in (arguments.arguments.get("memory"), getattr(instance, "_memory", None)):
+        if isinstance(memory, TallyMemory) and memory.is_on(tally):
+            return memory.session_id
+    return None

@@ -221,6 +221,10 @@ class TallyMemory(BaseMemory):
         kept = _tool_items(bound, self.session_id)
         bound.items.put([Put(item.namespace, item.key, None) for item in kept])
 
+    def is_on(self, tally: Tally) -> bool:
+        """Return True if the session is kept on this tally."""
+        return self._binder.tally is tally
+
     def _bound(self) -> BoundTally:
         bound = self._binder.bound(call_of_tags(self._binder, session=self.session_id))
         return bound

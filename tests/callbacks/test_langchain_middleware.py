@@ -763,9 +763,12 @@ def test_an_agent_that_hands_over_ends_its_run(open_sqlite: OpenTally) -> None:
     call = AIMessage("", tool_calls=[{"name": "to_bob", "args": {}, "id": "call_1"}])
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
-        watching = TallyMiddleware(anna, strict=True)
-        alice: Any = create_agent(_model(call), [to_bob], middleware=[watching], name="alice")
-        bob: Any = create_agent(_model("Bob here."), [], middleware=[watching], name="bob")
+        alice: Any = create_agent(
+            _model(call), [to_bob], middleware=[TallyMiddleware(anna, agent_name="alice")]
+        )
+        bob: Any = create_agent(
+            _model("Bob here."), [], middleware=[TallyMiddleware(anna, agent_name="bob")]
+        )
         builder = StateGraph(MessagesState)
         builder.add_node("alice", alice, destinations=("bob",))
         builder.add_node("bob", bob)
