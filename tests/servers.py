@@ -4,6 +4,7 @@ and a database in the server that tests share.
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import parse_qs, urlsplit
 
 import psycopg
 import pytest
@@ -196,3 +198,47 @@ def restart_postgres(
     if start:
         # With the options of its first start, which it has written down.
         pgexec("pg_ctl", (*given, "-l", str(server.log), "restart"), **runs_as)
+
+
+@contextmanager
+def pgbouncer(
+    url: str, mode: Literal["session", "transaction", "statement"], *, size: int = 8
+) -> Iterator[str]:
+    """A PgBouncer before the server of a URL, with `size` connections to it; the URL of the same
+    database through it. Skips where it is not installed.
+    """
+    program = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    if program is None:
+        pytest.skip("PgBouncer is not installed.")
+    target = make_url(url)
+    host = parse_qs(urlsplit(url).query).get("host", [target.host or "127.0.0.1"])[0]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with psycopg.connect(url) as connection:
+        names = [name for (name,) in connection.execute("SELECT rolname FROM pg_roles")]
+    folder = Path(tempfile.mkdtemp(prefix="tallystick-pgbouncer-"))
+    folder.chmod(0o755)
+    (folder / "users").write_text("".join(f'"{name}" ""\n' for name in names))
+    (folder / "ini").write_text(
+        f"[databases]\n* = host={host} port={target.port or 5432}\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+        f"auth_type = trust\nauth_file = {folder / 'users'}\npool_mode = {mode}\n"
+        f"default_pool_size = {size}\nmax_client_conn = 500\n"
+    )
+    # It refuses to run as root, and must reach the folder of the server's socket.
+    owner = Path(host).owner() if host.startswith("/") else "nobody"
+    as_user = ["-u", owner] if os.geteuid() == 0 else []
+    server = subprocess.Popen([program, "-q", *as_user, str(folder / "ini")])
+    through = target.set(host="127.0.0.1", port=port, query={}, drivername="postgresql")
+    try:
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield through.render_as_string(hide_password=False)
+    finally:
+        server.kill()
+        server.wait()
+        shutil.rmtree(folder)

@@ -103,6 +103,7 @@ HARMLESS = frozenset(
         "graph",
         "graph_alias_threshold",
         "large_scope",
+        "prepare_threshold",
         "readers",
         "recall_cache_mb",
         "recall_weights",
@@ -220,6 +221,10 @@ class Settings(BaseSettings):
     writers: int | None = Field(default=None, ge=1, le=32)
     """Connections that write to a PostgreSQL tally, 4 by default: scopes are written beside one
     another. SQLite has one, and refuses another number.
+    """
+    prepare_threshold: int | None = Field(default=None, ge=0)
+    """Times that a statement is run on a connection before PostgreSQL prepares it; 0 for never. By
+    default 5, and never behind a pooler such as PgBouncer, which may mix them up.
     """
     max_connections: int = Field(default=512, ge=1, le=65_536)
     """Connections that one server process has at once; a request beyond them is refused with 503,

@@ -44,6 +44,7 @@ class Store:
         full_durability: bool = False,
         readers: int = 4,
         writers: int | None = None,
+        prepare_threshold: int | None = None,
         schema: str = "tallystick",
         blobs: BlobStore | None = None,
         blobs_from: int = 0,
@@ -62,6 +63,7 @@ class Store:
                 full_durability=full_durability,
                 readers=readers,
                 writers=_writers(location, writers),
+                prepare_threshold=prepare_threshold,
                 schema=schema,
                 unwritable=unwritable,
             )

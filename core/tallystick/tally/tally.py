@@ -103,6 +103,7 @@ class Tally:
             full_durability=effective.durability == "full",
             readers=effective.readers,
             writers=effective.writers,
+            prepare_threshold=effective.prepare_threshold,
             schema=options.get("schema", "tallystick"),
             blobs=None if effective.objects is None else open_blobs(effective.objects),
             blobs_from=effective.objects_from_kb * 1024,

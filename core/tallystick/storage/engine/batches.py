@@ -17,6 +17,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 _BATCH = "tallystick.batch"
+FAILED = "tallystick.failed"
+"""Noted of a connection on which the server refused a statement of a batch."""
 _Answer = Callable[[Any], Any]
 
 
@@ -110,6 +112,7 @@ class Batch:
             # The driver has the server prepare what is run often, and counts on statements that a
             # pipeline which failed has never prepared: from here on it prepares none and uses none.
             self.has_failed, driver.prepare_threshold = True, None
+            connection.info[FAILED] = True
             if isinstance(error, connection.dialect.loaded_dbapi.Error):
                 raise translate_driver_error(error, text, connection) from error
             raise
@@ -128,10 +131,6 @@ def begin_batch(connection: Connection) -> Batch | None:
     """
     if connection.dialect.name != "postgresql":
         return None
-    driver: Any = connection.connection.dbapi_connection
-    if not driver.autocommit:
-        # Else the driver would wait for an answer to a BEGIN of its own.
-        driver.autocommit = True
     batch = connection.info[_BATCH] = Batch()
     batch.add("BEGIN")
     return batch

@@ -14,7 +14,7 @@ before their transactions commit, and say nothing of what is committed.
 
 # What a reader sees
 # ------------------
-# A read takes one snapshot with its first statement (`SNAPSHOT`) and keeps it to its end: all of
+# A read takes one snapshot with its first statement (`begin_read`) and keeps it to its end: all of
 # its statements see one committed state, and scope decisions and the rows they allow belong
 # together. A read therefore never sees units that are queued; a caller that must see its own
 # deferred work calls `flush` first. On SQLite the connection is `query_only` besides.
@@ -36,7 +36,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from math import ceil
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
@@ -63,14 +63,16 @@ from tallystick.storage.engine.database_errors import (
     was_lost,
 )
 from tallystick.storage.engine.dialects import (
-    SNAPSHOT,
+    SETTINGS,
     STATEMENTS,
-    TAKE_TURN,
     TRY_TURN,
     WAIT_FOR_TURN,
+    begin_alone,
+    begin_read,
     let_go_of_socket,
     prepare_postgres,
     prepare_sqlite,
+    transaction_settings,
 )
 from tallystick.storage.engine.forks import refuse_unsafe, watch
 from tallystick.storage.engine.group_commit import (
@@ -101,11 +103,13 @@ class Database:
         full_durability: bool = False,
         readers: int = 4,
         writers: int = 1,
+        prepare_threshold: int | None = None,
         schema: str = "tallystick",
         unwritable: UnwritableReason | None = None,
     ) -> None:
         """Open the database; one that is `unwritable` is only read, and each write raises
-        ReadOnlyTally. PostgreSQL may have several `writers`, each a connection.
+        ReadOnlyTally. PostgreSQL may have several `writers`, each a connection, and prepares a
+        statement after `prepare_threshold` times (`prepare_postgres`).
         """
         if url.database and url.get_backend_name() == "sqlite":
             refuse_unsafe(url.database)
@@ -113,6 +117,7 @@ class Database:
         self.schema = schema
         self._busy_timeout_ms = busy_timeout_ms
         self._full = full_durability
+        self._prepare_threshold = prepare_threshold
         self._pid = os.getpid()
         self._closed = False
         self._unwritable: UnwritableReason | None = unwritable
@@ -356,7 +361,7 @@ class Database:
         for is_last in (False, True):
             connection = self._readers.take()
             try:
-                SNAPSHOT(connection, {})
+                begin_read(connection)
             except BaseException as error:
                 self._readers.discard(connection)
                 if is_last or not was_lost(error):
@@ -397,17 +402,14 @@ class Database:
 
     @contextmanager
     def migrating(self) -> Iterator[Connection]:
-        """Yield a connection for schema changes, under the writer's lock; for `migrate` alone."""
+        """Yield a connection on which tables are changed or written anew, as the only writer."""
         self._refuse_inside("migrate")
         writer = self._lines[0].writer
-        with (
-            translated_errors(),
-            writer.turn,
-            writer.engine.connect() as connection,
-            connection.begin(),
-        ):
-            TAKE_TURN(connection, {})
-            yield connection
+        with translated_errors(), writer.turn:
+            writer.discard()
+            with writer.engine.connect() as connection, connection.begin():
+                begin_alone(connection)
+                yield connection
 
     def close(self) -> None:
         """Finish what was submitted, then close. Closing twice is allowed, and closing in a forked
@@ -529,14 +531,22 @@ class Database:
                 max_overflow=0 if writing else _SPARE_READERS,
                 pool_timeout=self._busy_timeout_ms / 1_000,
                 connect_args=self._connect_arguments(),
-                execution_options={ATTACHED: self.attached, "compiled_cache": STATEMENTS},
+                execution_options={
+                    ATTACHED: self.attached,
+                    "compiled_cache": STATEMENTS,
+                    SETTINGS: transaction_settings(
+                        self.schema, busy_timeout_ms=self._busy_timeout_ms
+                    ),
+                },
                 **({} if self._file is None else {"creator": self._file.connect}),
+                # No column has that type, and to look for it takes a transaction of its own.
+                **({"use_native_hstore": False} if self.is_postgres else {}),
             )
         except ModuleNotFoundError as error:
             raise MissingExtra("psycopg", "postgres") from error
 
         if self.is_postgres:
-            prepare_postgres(engine, self.schema, busy_timeout_ms=self._busy_timeout_ms)
+            prepare_postgres(engine, prepare_threshold=self._prepare_threshold)
             event.listen(engine, "connect", self._run_connect_callbacks)
         else:
             prepare_sqlite(
@@ -548,11 +558,20 @@ class Database:
             )
         return engine
 
-    def _connect_arguments(self) -> dict[str, int]:
-        if not self.is_postgres or "connect_timeout" in self.url.query:
+    def _connect_arguments(self) -> dict[str, Any]:
+        if not self.is_postgres:
             return {}
-        # Whole seconds, and the driver takes 1 for 2.
-        return {"connect_timeout": max(2, ceil(self._busy_timeout_ms / 1_000))}
+        # Transactions begin explicitly, with more than the driver's BEGIN. Through a pooler the
+        # server may prepare nothing before it is known as one.
+        arguments: dict[str, Any] = {
+            "autocommit": True,
+            "prepare_threshold": None,
+            "client_encoding": "utf8",
+        }
+        if "connect_timeout" not in self.url.query:
+            # Whole seconds, and the driver takes 1 for 2.
+            arguments["connect_timeout"] = max(2, ceil(self._busy_timeout_ms / 1_000))
+        return arguments
 
 
 class _Readers:

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | turn of a writer | `BEGIN IMMEDIATE` | advisory locks of the transaction (`writes`) |
 | snapshot of a reader | `BEGIN`; the first read fixes it | `REPEATABLE READ READ ONLY` |
+| schema, limits, durability | of the connection | of each transaction (`SETTINGS`) |
 | durability of a commit | `synchronous` is NORMAL, or FULL | always on |
 | clock of leases | `julianday`, milliseconds | `clock_timestamp`, microseconds |
 | texts, bodies and digests | packed (`packing`) | as they are; the server compresses what is long |
@@ -12,8 +13,12 @@
 | bytes within bytes | `instr` | `position(… IN …)` |
 | key of a new row | `lastrowid` of the driver | `RETURNING` |
 | counters of keys after an import | move by themselves | are moved (`archives.move_counter`) |
-| rewriting the file (`erasing`) | `VACUUM`, then the log is truncated | `VACUUM FULL` |
+| rewriting the file (`erasing`) | `VACUUM`, then the log is truncated | `CLUSTER` |
 | the engine's own check | `PRAGMA integrity_check` | none: a server keeps the files |
+
+A connection to PostgreSQL keeps no state: behind a pooler the next transaction may run in another
+session of the server, and this one serve somebody else. So each transaction begins with its schema
+and its limits, and ends with them.
 
 A statement has a second text only where this table has a line (`prepared.Prepared`). Tables,
 migrations and everything else are the same for both; nothing outside of `storage` asks which it is.
@@ -31,11 +36,13 @@ from sqlalchemy.sql.compiler import Compiled
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.util import LRUCache
 
+from tallystick.errors import InvalidInput, StorageError
 from tallystick.logs import get_logger
-from tallystick.storage.engine.batches import Read, begin_batch, flush
+from tallystick.storage.engine.batches import FAILED, Read, begin_batch, flush
+from tallystick.storage.engine.database_errors import is_failure
 from tallystick.storage.engine.outcomes import NUMBER, note_timeline
 from tallystick.storage.engine.packing import FUNCTIONS, Packed
-from tallystick.storage.engine.prepared import Prepared
+from tallystick.storage.engine.prepared import Prepared, driver_errors
 from tallystick.storage.engine.writes import EVERYTHING, Writes, lock_statement
 
 _CHECKPOINT_PAGES = 4_000
@@ -67,10 +74,10 @@ def _of_any_engine(key: Any) -> Any:
 STATEMENTS = _Statements(1_000)
 """Those of every tally that this process opens."""
 
-TAKE_TURN = Prepared("BEGIN IMMEDIATE", postgresql=lock_statement(EVERYTHING))
-"""Begin a transaction as the only writer."""
-SNAPSHOT = Prepared("BEGIN", postgresql="SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-"""Begin a read that sees one state."""
+SETTINGS = "tallystick.settings"
+"""The execution option that has the statement with which each transaction on PostgreSQL begins."""
+_WRITING, _READING = Prepared("BEGIN IMMEDIATE"), Prepared("BEGIN")
+_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _TURN = "(30739, hashtext(current_schema() || ':' || :name))"
 TRY_TURN = Prepared("SELECT 1", postgresql=f"SELECT pg_try_advisory_xact_lock{_TURN}")
 """Take the turn of a name until the transaction ends; false where another process has it."""
@@ -88,10 +95,50 @@ def take_turn(connection: Connection, writes: Writes, reads: Sequence[Read] = ()
     """
     batch = begin_batch(connection)
     if batch is None:
-        TAKE_TURN(connection, {})
+        _WRITING(connection, {})
         return
+    batch.add(connection.get_execution_options()[SETTINGS])
     batch.add(lock_statement(writes))
     batch.read_ahead(connection, [(NUMBER, {}), *reads])
+
+
+def begin_alone(connection: Connection) -> None:
+    """Begin a transaction as the only writer, of which no statement waits for another."""
+    if is_postgres(connection):
+        _begin(connection, "BEGIN", lock_statement(EVERYTHING))
+    else:
+        _WRITING(connection, {})
+
+
+def begin_read(connection: Connection) -> None:
+    """Begin a read that sees one state."""
+    if is_postgres(connection):
+        _begin(connection, _SNAPSHOT)
+    else:
+        _READING(connection, {})
+
+
+def _begin(connection: Connection, first: str, *further: str) -> None:
+    settings = connection.get_execution_options()[SETTINGS]
+    with driver_errors(connection, first) as driver:
+        # Several statements in one way to the server, which it can therefore not prepare.
+        driver.execute(";".join((first, settings, *further)), prepare=False)
+
+
+def transaction_settings(schema: str, *, busy_timeout_ms: int) -> str:
+    """Return the statement that lets a transaction work in `schema`, acknowledge its commit once it
+    is on disk, and wait for a lock no longer than the busy timeout: for the turn of the writer, and
+    for tables and rows that another client holds.
+    """
+    path = '"' + schema.replace('"', '""') + '"'
+    # A timeout of 0 would wait for ever.
+    values = {
+        "search_path": path.replace("'", "''"),
+        "synchronous_commit": "on",
+        "lock_timeout": max(1, busy_timeout_ms),
+    }
+    calls = (f"set_config('{name}', '{value}', true)" for name, value in values.items())
+    return f"SELECT {', '.join(calls)}"
 
 
 def is_postgres(connection: Connection) -> bool:
@@ -138,39 +185,94 @@ class _DriverLog(logging.Handler):
 _DRIVER_LOG = _DriverLog(logging.WARNING)
 
 
-def prepare_postgres(engine: Engine, schema: str, *, busy_timeout_ms: int) -> None:
-    """Let each new connection work in `schema`, acknowledge a commit once it is on disk, and wait
-    for a lock no longer than the busy timeout: for the turn of the writer, and for tables and rows
-    that another client holds.
+_DEFAULT_THRESHOLD = 5
+"""Times that a statement is run on a connection before the server prepares it."""
+
+
+def prepare_postgres(engine: Engine, *, prepare_threshold: int | None = None) -> None:
+    """Look at each new connection, and drop broken ones. Without `prepare_threshold` the server
+    prepares statements where no pooler is in between.
     """
-    name = schema.replace('"', '""')
     logging.getLogger("psycopg").addHandler(_DRIVER_LOG)
 
     @event.listens_for(engine, "connect")
-    def enter_schema(raw: Any, record: Any) -> None:
+    def look_at_server(raw: Any, record: Any) -> None:
         raw.add_notice_handler(_log_notice)
-        with raw.cursor() as cursor:
-            cursor.execute(f'SET search_path TO "{name}"')
-            cursor.execute("SET synchronous_commit TO on")
-            # 0 would wait for ever.
-            cursor.execute(f"SET lock_timeout TO {max(1, busy_timeout_ms)}")
-        raw.commit()
-        note_timeline(raw, record.info)
+        try:
+            _require_utf8(raw)
+            is_pooled, threshold = _is_pooled(raw), prepare_threshold
+            if threshold is None:
+                threshold = 0 if is_pooled else _DEFAULT_THRESHOLD
+            raw.prepare_threshold = threshold or None
+            if is_pooled:
+                _require_transactions(raw)
+                if threshold:
+                    _require_own_statements(raw)
+            note_timeline(raw, record.info)
+        except BaseException:
+            raw.close()
+            raise
 
     @event.listens_for(engine, "checkin")
-    def let_the_driver_begin(raw: Any, record: Any) -> None:
-        if raw is None or not (raw.closed or raw.autocommit):
-            return
+    def drop_broken(raw: Any, record: Any) -> None:
         # An error raised here would leave the connection counted as in use for ever.
-        is_idle = not raw.closed and raw.info.transaction_status.name == "IDLE"
-        if not is_idle or raw.prepare_threshold is None:  # which a failure leaves: see `Batch`
+        if raw is not None and (
+            raw.closed or FAILED in record.info or raw.info.transaction_status.name != "IDLE"
+        ):
             record.invalidate()
-        else:
-            raw.autocommit = False
 
     @event.listens_for(engine, "before_cursor_execute")
     def send_what_waits(connection: Connection, *_: Any) -> None:
         flush(connection)
+
+
+def _require_utf8(raw: Any) -> None:
+    encoding = raw.info.parameter_status("server_encoding")
+    if encoding not in (None, "UTF8"):
+        raise InvalidInput(
+            f"This database stores text as {encoding}, in which not every text can be written. "
+            "Make one for the tally: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
+        )
+
+
+def _is_pooled(raw: Any) -> bool:
+    """Return True where something between us and the server hands out its sessions: the process
+    that answers is not the one which was named when the connection was made.
+    """
+    [process] = raw.execute("SELECT pg_backend_pid()").fetchone()
+    return bool(process != raw.info.backend_pid)
+
+
+def _require_transactions(raw: Any) -> None:
+    """Raise StorageError for a pooler that hands out sessions by the statement."""
+    try:
+        raw.execute("BEGIN")
+        raw.execute("COMMIT")
+    except Exception as error:
+        if not is_failure(error):
+            raise
+        raise StorageError(
+            "The pooler in front of PostgreSQL hands out connections for single statements, and a "
+            "tally writes in transactions. Set pool_mode = transaction or session for this "
+            "database (PgBouncer), or connect to the server itself."
+        ) from error
+
+
+def _require_own_statements(raw: Any) -> None:
+    """Raise InvalidInput for a pooler that mixes up the prepared statements of its clients: each
+    driver gives them the same names.
+    """
+    try:
+        raw.execute("SELECT 1", prepare=True)
+    except Exception as error:
+        if getattr(error, "sqlstate", None) != "42P05":  # it is there: another client's
+            raise
+        raise InvalidInput(
+            "The pooler in front of PostgreSQL mixes up prepared statements. Leave out the setting "
+            "`prepare_threshold`, or let PgBouncer (1.21 or later) keep them apart: "
+            "max_prepared_statements = 200.",
+            argument="settings",
+        ) from error
 
 
 def let_go_of_socket(connection: Connection | None) -> None:

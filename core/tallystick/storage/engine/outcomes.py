@@ -60,7 +60,6 @@ def note_timeline(driver: Any, info: dict[Any, Any]) -> None:
     except Exception as error:
         if not is_failure(error) or was_lost(error):
             raise
-    driver.rollback()
 
 
 def transaction_of(connection: Connection) -> Transaction | None:

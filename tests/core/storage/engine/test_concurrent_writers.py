@@ -31,8 +31,9 @@ def engine(postgres_url: str) -> Iterator[Engine]:
     schema = f"t{uuid.uuid4().hex}"
     Tally.open(postgres_url, schema=schema, background=False).close()
     url = postgres_url.replace("postgresql://", "postgresql+psycopg://", 1)
-    engine = create_engine(url)
-    prepare_postgres(engine, schema, busy_timeout_ms=20_000)
+    limits = f"-c search_path={schema} -c lock_timeout=20s"
+    engine = create_engine(url, connect_args={"options": limits})
+    prepare_postgres(engine)
     yield engine
     engine.dispose()
 

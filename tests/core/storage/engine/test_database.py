@@ -139,8 +139,8 @@ DRIVER = """
 import logging
 from sqlalchemy import create_engine
 from tallystick.storage.engine.dialects import prepare_postgres
-prepare_postgres(create_engine("sqlite://"), "s", busy_timeout_ms=1)
-prepare_postgres(create_engine("sqlite://"), "s", busy_timeout_ms=1)
+prepare_postgres(create_engine("sqlite://"))
+prepare_postgres(create_engine("sqlite://"))
 logging.getLogger("psycopg").warning("error ignored terminating a heron")
 log = logging.getLogger("tallystick.storage")
 log.addHandler(logging.StreamHandler())
