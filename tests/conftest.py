@@ -64,6 +64,7 @@ _ON_BOTH = (
     "tests/core/memory/test_memory_faults.py",
     "tests/core/memory/test_recall.py",
     "tests/core/jobs/test_jobs.py",
+    "tests/core/recorder/test_taken_for_dead.py",
     "tests/core/recorder/test_old_recordings.py",
     "tests/checkpointers/test_saver_contract.py",
     "tests/checkpointers/test_conformance.py",

@@ -33,6 +33,11 @@ class RunChain:
 
     Were it believed without the comparison, two entries would claim one position: the unique index
     refuses the second at best; at worst the chain forks, and `verify` reports tampering for good.
+
+    **The fence.** A process whose sign of life failed is taken for dead, and its runs are ended
+    (`recovery`). Each batch therefore asks, in its transaction, whether this process still records
+    the run, and raises `Stale` where it does not. What is written again then resumes the run, and
+    each step that had begun goes on in a new one: the receipt of the first is final.
     """
 
     def __init__(
@@ -54,6 +59,11 @@ class RunChain:
         self._unconfirmed = unconfirmed
         self._scope_row: ScopeRow | None = None
         self._end: journal.End | None = None
+        self.resumed = 0
+        """Number of times that the run went on after this process was taken for dead."""
+        self.steps = 0
+        """Number of steps up to here."""
+        self._next_index = 0
         self._surfaces = {actor.surface}
         self._guard = threading.Lock()
         self._unwritten_gaps: dict[str, int] = {}
@@ -93,6 +103,17 @@ class RunChain:
         """The surfaces whose observers recorded in the run."""
         return sorted(self._surfaces)
 
+    def next_index(self) -> int:
+        """Return the number of a step that may begin."""
+        with self._guard:
+            self._next_index += 1
+            return self._next_index - 1
+
+    def count_step(self) -> None:
+        """Count a step that has begun."""
+        with self._guard:
+            self.steps += 1
+
     def add_surface(self, surface: str) -> None:
         """Add a surface whose observer records in the run too."""
         self._surfaces.add(surface)
@@ -115,6 +136,7 @@ class RunChain:
     def start(self, batch: Batch) -> bool:
         """Add the start of the run to `batch` unless it is written; True if it was added."""
         if self.started:
+            self._resume(batch)
             return False
         record = self.record
         if self._unconfirmed:
@@ -135,6 +157,16 @@ class RunChain:
         )
         self.started = True
         return True
+
+    def _resume(self, batch: Batch) -> None:
+        """Let this process record its run, which another one may have ended."""
+        process = self.context.store.liveness.token
+        # Asked only of a run whose end is not known: the batch asks for all others together.
+        if self._end is None and recordings.record_on(batch.tx, self.run_id, process):
+            self.resumed += 1
+            now = self.context.store.clock.now()
+            self.append(batch, "run.resume", now, {}, subject=self.run_id)
+        batch.require_recorded(self.run_id)
 
     def append(
         self,

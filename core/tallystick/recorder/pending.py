@@ -83,7 +83,7 @@ class _Added(NamedTuple):
     """The stored summaries of these."""
     row: dict[str, Any]
     """The fields of the step's record."""
-    starts_run: bool = False
+    starts_run: bool
 
 
 class PendingStep:
@@ -126,6 +126,9 @@ class PendingStep:
         self._added: _Added | None = None
         """The parts in a batch that is not committed; None between batches."""
         self._started = False
+        self._resumed = 0
+        """How often the run had been resumed when this began."""
+        self._continues: str | None = None
         self._error: BaseException | None = None
         self._gaps: dict[str, int] = {}
         self._receipt: tuple[dict[str, Any], journal.Appended] | None = None
@@ -266,19 +269,21 @@ class PendingStep:
     def add_to(self, batch: Batch) -> None:
         """Add the entries that wait, and the receipt if the step has ended."""
         chain = self._chain
+        starts_run = chain.start(batch)
         with self._guard:
+            if self._started and self._receipt is None and self._resumed != chain.resumed:
+                self._continue_in_new_step()
+            self._resumed = chain.resumed
             waiting, self._waiting = self._waiting, []
             starts, self._started = not self._started, True
             ends = self.ended_at is not None and self._receipt is None
             fields = self.row()
             # Set before anything can fail: from here on `take_back` restores the entries.
             self._added = _Added(
-                waiting, starts, ends, self._receipt_entries, self._summaries, fields
+                waiting, starts, ends, self._receipt_entries, self._summaries, fields, starts_run
             )
         entries = self._storable(waiting)
         self._added = self._added._replace(entries=[entry for entry, _ in entries])
-        if chain.start(batch):
-            self._added = self._added._replace(starts_run=True)
         scope = chain.scope_row
         receipt_entries, summaries = list(self._receipt_entries), list(self._summaries)
         for entry, payload in entries:
@@ -295,7 +300,13 @@ class PendingStep:
                 summaries.append(summary)
             if not starts:
                 batch.end_step(row)
-            body = receipt_body(row, chain.record.retention, self.token_method, receipt_entries)
+            body = receipt_body(
+                row,
+                chain.record.retention,
+                self.token_method,
+                receipt_entries,
+                continues=self._continues,
+            )
             self._receipt = (
                 body,
                 chain.append(
@@ -309,6 +320,15 @@ class PendingStep:
                 ),
             )
         self._receipt_entries, self._summaries = receipt_entries, summaries
+
+    def _continue_in_new_step(self) -> None:
+        """Leave what is stored to the step that another process has ended. Not taken back: that
+        one stays ended.
+        """
+        self._continues, self.id = self.id, self._context.store.ids.new()
+        self._index, self._started = self._chain.next_index(), False
+        self._chain.count_step()
+        self._receipt_entries, self._summaries = [], []
 
     def take_back(self) -> None:
         """Restore what `add_to` changed: it was not written."""
@@ -442,8 +462,6 @@ class PendingRunEnd:
 
     def __init__(self, chain: RunChain) -> None:
         self.queued = False
-        self.steps = 0
-        """Number of steps of the run."""
         self.error: BaseException | None = None
         """The error that kept the end from being written."""
         self.is_stored = False
@@ -477,7 +495,7 @@ class PendingRunEnd:
         batch.end_run(record)
         details: dict[str, Any] = {
             "status": record.status,
-            "steps": self.steps,
+            "steps": chain.steps,
             "seen_by": chain.surfaces,
         }
         if self._gaps:

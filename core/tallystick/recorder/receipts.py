@@ -27,6 +27,8 @@ def receipt_body(
     retention: Retention,
     token_method: str,
     entries: Sequence[Mapping[str, Any]],
+    *,
+    continues: str | None = None,
 ) -> dict[str, Any]:
     """Return the body of the receipt of a step that ended.
 
@@ -41,6 +43,7 @@ def receipt_body(
         "retention": retention,
         "entries": list(entries),
         **({} if token_method == NOT_COUNTED else {"token_method": token_method}),
+        **({} if continues is None else {"continues": continues}),
     }
 
 

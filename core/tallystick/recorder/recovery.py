@@ -2,11 +2,15 @@
 entries it stored. What a process could not write before it closed is named in its runs' chains.
 
 Entries were committed whole, so that nothing acknowledged is missing and no step is half written.
+A process that was taken for dead and lives learns it at its next write, and goes on in new steps
+(`recorder/chain.py`).
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tallystick.errors import ReadOnlyTally
@@ -35,25 +39,33 @@ def recover_interrupted_runs(context: RecorderContext) -> list[str]:
     liveness = context.store.liveness
     try:
         losses = liveness.losses()
-        interrupted = [run_id for run_id, process in unfinished if liveness.is_gone(process)]
+        processes = {process for _, process in unfinished}
+        gone = {process for process in processes if liveness.is_gone(process)}
+        interrupted = [run_id for run_id, process in unfinished if process in gone]
     except ReadOnlyTally as error:
         get_logger("recorder").warning("runs.not_recovered", reason=error.reason)
         return []
     recovered: list[str] = []
 
-    def unit(tx: Connection) -> None:
+    def note(tx: Connection) -> None:
         for token, lost in losses.items():
             _note_losses(tx, context, token, lost)
-        recovered[:] = [run_id for run_id in interrupted if _interrupt(tx, context, run_id)]
 
-    is_needed = bool(interrupted) or any(lost.by_run for lost in losses.values())
-    # Under the lock of the tally's own journal, so that of two processes that find the same runs
-    # one ends them, and the other finds them ended.
-    if is_needed and not context.store.database.write_if_possible(
-        unit, name="runs.settle", writes=Writes.of(TALLY)
-    ):
-        # A full disk: whoever opens the tally next ends them.
-        return []
+    def interrupt(run_id: str, tx: Connection) -> None:
+        if _interrupt(tx, context, run_id):
+            recovered.append(run_id)
+
+    units: list[Callable[[Connection], None]] = []
+    if any(lost.by_run for lost in losses.values()):
+        units.append(note)
+    units += [partial(interrupt, run_id) for run_id in interrupted]
+    for unit in units:
+        # One transaction a run: it waits for whoever records that one, and holds up no other.
+        if not context.store.database.write_if_possible(
+            unit, name="runs.settle", writes=Writes.of(TALLY)
+        ):
+            # A full disk: whoever opens the tally next ends them.
+            return recovered
     for token in losses:
         liveness.forget_losses(token)
     if recovered:
@@ -102,7 +114,7 @@ def _gaps(tx: Connection, run_id: str) -> int:
 
 def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
     stored = recordings.find_run(tx, run_id)
-    if stored is None or stored.record.ended_at is not None:
+    if stored is None or not recordings.take_from_dead(tx, run_id):
         return False
     run = stored.record
     start = next(iter(journal.entries(tx, run_stream(run_id))), None)

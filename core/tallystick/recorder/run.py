@@ -151,6 +151,10 @@ class Step(_Recorded):
         self._pending = pending
         self._on_end = on_end
         self._is_handed_over = False
+        self.begun_as = pending.id
+        """The id with which the step began: it goes on under another one where this process was
+        taken for dead.
+        """
 
     @property
     def id(self) -> str:
@@ -353,7 +357,6 @@ class Run(_Recorded):
         """The retention of payloads."""
         self._chain = RunChain(context, actor, record, unconfirmed=unconfirmed)
         self._guard = threading.Lock()
-        self._step_count = 0
         self._open: dict[str, Step] = {}
         self._ending: dict[str, Step] = {}
         """Steps that have ended and may not be stored yet."""
@@ -425,7 +428,7 @@ class Run(_Recorded):
             pending = PendingStep(
                 self._chain,
                 store.ids.new(),
-                self._step_count,
+                self._chain.next_index(),
                 kind,
                 None if name is None else storable_text(name),
                 parent,
@@ -433,7 +436,7 @@ class Run(_Recorded):
                 store.clock.now() if start is None else start,
             )
             step = Step(self, pending, self._step_ended)
-            self._step_count += 1
+            self._chain.count_step()
             self._open[pending.id] = step
             self._latest[kind] = pending.id
             return step
@@ -516,7 +519,6 @@ class Run(_Recorded):
         self._error = None
         with self._guard:
             self._chain.close(status)
-            pending_end.steps = self._step_count
             if pending_end.is_stored:
                 return None
             if wait:
@@ -526,8 +528,8 @@ class Run(_Recorded):
 
     def _step_ended(self, step: Step) -> None:
         with self._guard:
-            self._open.pop(step.id, None)
-            self._ending[step.id] = step
+            self._open.pop(step.begun_as, None)
+            self._ending[step.begun_as] = step
             if len(self._ending) > self._sweep_at:
                 self._ending = {
                     key: other for key, other in self._ending.items() if not other.is_stored

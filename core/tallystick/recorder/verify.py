@@ -435,7 +435,12 @@ def _step_problems(
 
 
 def _end_of(chain: list[JournalEntry]) -> JournalEntry | None:
-    return next((entry for entry in reversed(chain) if entry.event == "run.end"), None)
+    """Return the entry with which a run ended; None where it goes on, as after a process that was
+    taken for dead.
+    """
+    events = ("run.end", "run.resume")
+    last = next((entry for entry in reversed(chain) if entry.event in events), None)
+    return last if last is not None and last.event == "run.end" else None
 
 
 def _erased_in(chain: Iterable[JournalEntry]) -> set[tuple[str, int]]:

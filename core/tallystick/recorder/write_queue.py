@@ -81,7 +81,7 @@ class Pending(Protocol):
 
 
 class Stale(Exception):
-    """A cached end of a chain, or a cached base, differs from the database."""
+    """A cached end of a chain, a cached base, or who records a run, differs from the database."""
 
 
 class Batch:
@@ -98,6 +98,8 @@ class Batch:
         """Stored entries that payloads of this batch share bytes with."""
         self._runs: dict[str, recordings.NewRun] = {}
         self._ended_runs: list[RunRecord] = []
+        self._going_on: set[str] = set()
+        """Runs that began before."""
         self._gaps: dict[str, tuple[str, int]] = {}
         self._scopes: dict[Scope, ScopeRow] = {}
         self._steps: list[Mapping[str, Any]] = []
@@ -115,6 +117,11 @@ class Batch:
     def begin_run(self, run: RunRecord, scope_id: int, process: str) -> None:
         """Add a run that starts."""
         self._runs[run.id] = recordings.NewRun(run, scope_id, process)
+
+    def require_recorded(self, run_id: str) -> None:
+        """Require that this process still records a run, unless it begins here."""
+        if run_id not in self._runs:
+            self._going_on.add(run_id)
 
     def end_run(self, run: RunRecord) -> None:
         """Add the end of a run; its record has the gaps up to here."""
@@ -180,8 +187,12 @@ class Batch:
         return entry
 
     def write(self) -> None:
-        """Write all rows. Raises Stale where a cached end or base differs from the database."""
-        tx = self.tx
+        """Write all rows. Raises Stale where a cached end or base differs from the database, or a
+        run was ended by another process.
+        """
+        tx, process = self.tx, self._store.liveness.token
+        if self._going_on and not recordings.are_recorded_by(tx, self._going_on, process):
+            raise Stale
         recordings.add_runs(tx, list(self._runs.values()))
         recordings.add_steps(tx, self._steps)
         if not payloads.have_payloads(tx, self._base_ids):

@@ -143,6 +143,10 @@ class Receipt(Persisted):
     retention: Retention
     token_method: str = "not counted"
     """Method by which tokens were counted in this step; see TokenCounter.method."""
+    continues: str | None = None
+    """The step that this one goes on with: its process was taken for dead, and its receipt is
+    final.
+    """
     entries: tuple[ReceiptEntry, ...] = ()
     texts_erased: bool = False
     """True if its name and the summaries of its entries were erased."""

@@ -272,6 +272,7 @@ class Services:
                 Chore(partial(self.gate.flush, wait=False), _READS_AFTER),
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
                 Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
+                Chore(lambda: recover_interrupted_runs(self.recorder), _MINUTE, first=_MINUTE),
             ],
             eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )

@@ -38,7 +38,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
 from tallystick.aio import on_event_loop
@@ -131,20 +131,19 @@ class Database:
         count = writers if self.is_postgres else 1
         self._lines = tuple(
             WriteLine(
-                self._engine(writing=unwritable is None, size=1),
+                self.new_engine(writing=unwritable is None, size=1),
                 SameFile(None if self.is_postgres else url.database),
                 mixed=not self.is_postgres,
             )
             for _ in range(count)
         )
         self._readers = _Readers(
-            self._engine(writing=False, size=max(1, readers)), keep=max(1, readers)
+            self.new_engine(writing=False, size=max(1, readers)), keep=max(1, readers)
         )
         self._flush_callbacks: list[Callable[[], None]] = []
         self._fork_callbacks: list[Callable[[], None]] = []
         self._exit_callbacks: list[Callable[[], object]] = []
         self._lost_callbacks: list[Callable[[], object]] = []
-        self._connect_callbacks: list[Callable[[], None]] = []
         self._close_guard = threading.Lock()
         _open.add(self)
         watch(self)
@@ -296,10 +295,6 @@ class Database:
     def on_fork(self, callback: Callable[[], None]) -> None:
         """Call `callback` in each forked child: it lets go of what only the parent may use."""
         self._fork_callbacks.append(callback)
-
-    def on_connect(self, callback: Callable[[], None]) -> None:
-        """Call `callback` after each new connection to PostgreSQL: earlier ones may be gone."""
-        self._connect_callbacks.append(callback)
 
     def on_exit(self, callback: Callable[[], object]) -> None:
         """Call `callback` where the interpreter ends and this is open: it writes what is collected
@@ -518,11 +513,8 @@ class Database:
             return None
         return self.url.database
 
-    def _run_connect_callbacks(self, *_: object) -> None:
-        for callback in self._connect_callbacks:
-            callback()
-
-    def _engine(self, *, writing: bool, size: int) -> Engine:
+    def new_engine(self, *, writing: bool, size: int) -> Engine:
+        """Return an engine of `size` connections to this database."""
         try:
             engine = create_engine(
                 self.url,
@@ -547,7 +539,6 @@ class Database:
 
         if self.is_postgres:
             prepare_postgres(engine, prepare_threshold=self._prepare_threshold)
-            event.listen(engine, "connect", self._run_connect_callbacks)
         else:
             prepare_sqlite(
                 engine,

@@ -1,6 +1,15 @@
-"""Liveness: a lock that ends with its process shows whether that is still running, and a file that
-was made before says how much of each run it could not write.
+"""Liveness: a lock that ends with its process, or a lease that it renews, shows whether that is
+still running, and a file that was made before says how much of each run it could not write.
 """
+
+# A lease may run out while its process lives
+# -------------------------------------------
+# A process that was stopped for longer than `LEASE_SECONDS`, or cut off from its server, is taken
+# for dead, and its runs are ended by another one (`recorder/recovery.py`). That is safe: what
+# records a run checks in its own transaction that the run is still recorded by its process
+# (`recordings.require_recorded_by`), and goes on in a new step where it is not.
+# The lease is a row, and no lock of a session: behind a pooler a session outlives its client, and
+# a server or a balancer may end an idle session whose client lives.
 
 from __future__ import annotations
 
@@ -9,22 +18,21 @@ import json
 import os
 import secrets
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from filelock import FileLock, Timeout
-from sqlalchemy import create_engine, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Engine
 
-from tallystick.errors import ReadOnlyTally, StorageError
+from tallystick.errors import ReadOnlyTally, TallystickError
 from tallystick.logs import get_logger
 from tallystick.settings import user_state
 from tallystick.storage.engine.database import Database
-from tallystick.storage.engine.database_errors import is_failure, translated_errors
-from tallystick.storage.engine.dialects import let_go_of_socket
-from tallystick.storage.engine.group_commit import discard_connection
+from tallystick.storage.engine.database_errors import translated_errors, was_lost
+from tallystick.storage.engine.prepared import Prepared
 from tallystick.storage.engine.private_files import (
     make_private_folder,
     open_private,
@@ -80,14 +88,26 @@ def read_losses(file: Path) -> Losses:
 
 _LOSSES = ".lost"
 """Ending of the file with what a process could not write, beside its lock."""
+BEAT_SECONDS, LEASE_SECONDS = 10.0, 45.0
+"""Time between two renewals of a lease on PostgreSQL, and the time for which each holds."""
+LEASES = "alive."
+"""Begins the names of leases among the settings."""
+_MOMENT = "lpad(((extract(epoch FROM clock_timestamp()) + {}) * 1000000)::bigint::text, 20, '0')"
+"""A time by the clock of the server, which sorts as a text."""
+_RENEW = f"""
+    WITH ended AS (
+        DELETE FROM {{table}} WHERE name LIKE '{LEASES}%%' AND value < {_MOMENT.format(-86_400)}
+    )
+    INSERT INTO {{table}} (name, value) VALUES (%(name)s, {_MOMENT.format("%(seconds)s")})
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value
+"""
+"""Renews a lease, and removes those that ended a day ago."""
+_IS_HELD = Prepared(f"SELECT 1 FROM settings WHERE name = :name AND value > {_MOMENT.format(0)}")
 
 
 class Liveness:
-    """An opened tally's sign of life: a locked file beside an embedded database, an advisory lock
-    in PostgreSQL.
-
-    The operating system, or the server, releases the lock when the process ends, however it ends.
-    Thread-safe.
+    """An opened tally's sign of life: a locked file beside an embedded database, which the system
+    unlocks when the process ends, however it ends; a lease in PostgreSQL. Thread-safe.
     """
 
     def __init__(self, folder: Path | None, database: Database) -> None:
@@ -97,29 +117,34 @@ class Liveness:
         self._lost = self._folder or _state_folder(database)
         self._database = database
         self._guard = threading.Lock()
-        self._lock: Any = None
-        self._is_lost = False
-        """True once the session of the lock was found to have ended."""
+        self._lock: FileLock | None = None
+        self._engine: Engine | None = None
+        self._beating: threading.Thread | None = None
+        self._closed = threading.Event()
         self._has_losses = False
         self._pid = os.getpid()
-        database.on_fork(self._let_go)
-        database.on_connect(self._renew)
 
     def hold(self) -> str:
-        """Take the lock, until `close` or the end of the process; return the token. Raises
-        StorageError.
+        """Take the lock or the lease, until `close` or the end of the process; return the token.
+        Raises StorageError.
         """
         with self._guard:
-            if self._lock is None:
-                self._lock = (
-                    self._file_lock(self.token) if self._folder is not None else self._session()
+            if self._folder is None and self._beating is None:
+                # A connection of its own: no writer that waits for a lock holds it up.
+                self._engine = self._database.new_engine(writing=True, size=1)
+                self._renew(LEASE_SECONDS)
+                self._beating = threading.Thread(
+                    target=_beat,
+                    args=(weakref.ref(self), self._closed),
+                    name="tallystick-liveness",
+                    daemon=True,
                 )
-                if self._folder is not None:
-                    with _writing(self._folder):
-                        self._lock.acquire()
-                        make_blank(self._folder / (self.token + _LOSSES))
-                else:
-                    self._call(self._lock, "pg_advisory_lock", self.token)
+                self._beating.start()
+            elif self._folder is not None and self._lock is None:
+                self._lock = self._file_lock(self.token)
+                with _writing(self._folder):
+                    self._lock.acquire()
+                    make_blank(self._folder / (self.token + _LOSSES))
         return self.token
 
     def note_losses(self, by_run: Mapping[str, int]) -> bool:
@@ -170,11 +195,10 @@ class Liveness:
         if token is None:
             return True
         if self._folder is None:
-            session = self._session()
-            try:
-                return bool(self._call(session, "pg_try_advisory_lock", token))
-            finally:
-                session.close()
+            if self._lost is not None and (self._lost / (token + _LOSSES)).exists():
+                return True  # which it wrote at its end
+            with self._database.read() as connection:
+                return not _IS_HELD(connection, {"name": LEASES + token})
         lock = self._file_lock(token)
         try:
             with _writing(self._folder):
@@ -186,25 +210,24 @@ class Liveness:
         return True
 
     def close(self) -> None:
-        """Release the lock. A forked child leaves it to its parent."""
+        """Release the lock or the lease. A forked child leaves it to its parent."""
         if os.getpid() != self._pid:
             return
         with self._guard:
             lock, self._lock = self._lock, None
-        if lock is None:
-            return
-        if self._folder is None:
-            lock.close()
-        else:
+            beating, self._beating = self._beating, None
+        if beating is not None and self._engine is not None:
+            self._closed.set()
+            beating.join()
+            # It runs out by itself where that cannot be written.
+            with suppress(TallystickError):
+                self._renew(0.0)
+            self._engine.dispose()
+        if lock is not None:
             lock.release()
             Path(lock.lock_file).unlink(missing_ok=True)
             if not self._has_losses:
                 self.forget_losses(self.token)
-
-    def _let_go(self) -> None:
-        """Leave the lock to the parent, whose end must end it. A file's lock does so by itself."""
-        if self._folder is None and self._lock is not None:
-            let_go_of_socket(self._lock)
 
     def _file_lock(self, token: str) -> FileLock:
         assert self._folder is not None
@@ -212,48 +235,35 @@ class Liveness:
             make_private_folder(self._folder)
         return FileLock(str(self._folder / token), timeout=0, thread_local=False, mode=0o600)
 
-    def _session(self) -> Any:
-        """Return a connection of its own, to which the lock belongs."""
-        with translated_errors():
-            return create_engine(
-                self._database.url, poolclass=NullPool, isolation_level="AUTOCOMMIT"
-            ).connect()
-
-    @staticmethod
-    def _call(session: Any, function: str, token: str) -> Any:
-        # 60 bits of the token: the number of an advisory lock is a signed 64-bit integer.
-        with translated_errors():
-            return session.execute(text(f"SELECT {function}({int(token[:15], 16)})")).scalar()
-
-    def _renew(self) -> None:
-        """Take the lock again where the server has ended its session, as when it started anew: else
-        this process would be taken for one that died.
-        """
-        with self._guard:
-            if self._lock is None or self._folder is not None or self._is_held():
-                return
+    def _renew(self, seconds: float) -> None:
+        """Let the lease hold for some seconds from now. Raises StorageError."""
+        assert self._engine is not None
+        schema = self._database.schema.replace('"', '""').replace("%", "%%")
+        renewal = _RENEW.format(table=f'"{schema}".settings')
+        for is_last in (False, True):
             try:
-                session = self._session()
-                # It is not to be had while the server has yet to notice that the first is gone.
-                if not self._call(session, "pg_try_advisory_lock", self.token):
-                    session.close()
-                    return
-            except StorageError as error:
-                get_logger("storage").warning("liveness.lost", error=type(error).__name__)
+                with (
+                    translated_errors(),
+                    self._database.outside(),
+                    self._engine.connect() as connection,
+                ):
+                    values = {"name": LEASES + self.token, "seconds": seconds}
+                    connection.exec_driver_sql(renewal, values)
                 return
-            discard_connection(self._lock)
-            self._lock, self._is_lost = session, False
-
-    def _is_held(self) -> bool:
-        if not self._is_lost:
-            try:
-                self._lock.execute(text("SELECT 1"))
-            except Exception as error:
-                if not is_failure(error):
+            except TallystickError as error:
+                # The server ended it while it was idle.
+                if is_last or error.__cause__ is None or not was_lost(error.__cause__):
                     raise
-                # Asked once more it might connect anew, without the lock.
-                self._is_lost = True
-        return not self._is_lost
+
+
+def _beat(living: weakref.ref[Liveness], closed: threading.Event) -> None:
+    """Renew a lease until its tally is closed, or forgotten by the program."""
+    while not closed.wait(BEAT_SECONDS) and (liveness := living()) is not None:
+        try:
+            liveness._renew(LEASE_SECONDS)
+        except TallystickError as error:
+            get_logger("storage").warning("liveness.not_renewed", error=type(error).__name__)
+        del liveness
 
 
 def _state_folder(database: Database) -> Path | None:

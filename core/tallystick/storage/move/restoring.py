@@ -14,12 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Table, func, insert, inspect, select, text, true
+from sqlalchemy import URL, Connection, Table, and_, func, insert, inspect, select, text, true
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.errors import CorruptTally, StateConflict, TallyNotFound
 from tallystick.storage.engine import migrate
 from tallystick.storage.engine.database import Database
+from tallystick.storage.engine.liveness import LEASES
 from tallystick.storage.engine.prepared import driver_errors
 from tallystick.storage.engine.private_files import open_private
 from tallystick.storage.engine.writes import TALLY, Writes
@@ -141,7 +142,8 @@ def _kept_rows(table: Table) -> ColumnElement[bool]:
     if table.name != "settings":
         return true()
     names = table.c["name"]
-    return names.not_like(objects.OWN_SETTINGS) & names.not_like("chroma.%")
+    passing = (objects.OWN_SETTINGS, "chroma.%", f"{LEASES}%")
+    return and_(*(names.not_like(each) for each in passing))
 
 
 def fill(url: URL, schema: str, archive: Archive, progress: Progress) -> None:

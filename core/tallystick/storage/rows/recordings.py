@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -13,7 +13,13 @@ from tallystick.records import EntryKind, RunRecord, Scope, StepRecord
 from tallystick.storage.engine import tables, texts
 from tallystick.storage.engine.database_errors import readable
 from tallystick.storage.engine.dialects import text_position
-from tallystick.storage.engine.prepared import Prepared, insert_row, row_of
+from tallystick.storage.engine.prepared import (
+    Prepared,
+    PreparedUpdate,
+    insert_row,
+    row_of,
+    text_list,
+)
 from tallystick.storage.rows.payloads import Layout
 
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
@@ -48,6 +54,13 @@ _END_RUN = Prepared(
         ended_at=bindparam("at"),
         gaps=bindparam("missing"),
     )
+)
+_RECORDED = "UPDATE runs SET process = :process, status = 'running', ended_at = NULL "
+_RECORD_ON = PreparedUpdate(f"{_RECORDED}WHERE id = :run AND process IS NULL")
+_GIVE_UP = PreparedUpdate("UPDATE runs SET process = NULL WHERE id = :run AND ended_at IS NULL")
+_RECORDED_BY = Prepared(
+    "SELECT id FROM runs WHERE process = :process AND id IN (SELECT value FROM json_each(:runs))",
+    postgresql="SELECT id FROM runs WHERE process = :process AND id = ANY(:runs) FOR SHARE",
 )
 
 
@@ -116,6 +129,26 @@ def unfinished_runs(connection: Connection) -> list[UnfinishedRun]:
         .order_by(_r.c.started_at, _r.c.id)
     )
     return [UnfinishedRun(row.id, row.process) for row in connection.execute(query)]
+
+
+def take_from_dead(tx: Connection, run_id: str) -> bool:
+    """Take a run from the process that recorded it, which is dead; False where the run has ended.
+    What that one writes is written before, and can be read, or not at all.
+    """
+    return bool(_GIVE_UP(tx, {"run": run_id}))
+
+
+def are_recorded_by(tx: Connection, run_ids: Collection[str], process: str) -> bool:
+    """Return True if a process still records these runs, and keep it so until the transaction
+    ends.
+    """
+    runs = text_list(tx, list(run_ids))
+    return len(_RECORDED_BY(tx, {"process": process, "runs": runs})) == len(run_ids)
+
+
+def record_on(tx: Connection, run_id: str, process: str) -> bool:
+    """Let a process that was taken for dead record its run again; False where nobody took it."""
+    return bool(_RECORD_ON(tx, {"run": run_id, "process": process}))
 
 
 def step_row(fields: Mapping[str, Any]) -> dict[str, Any]:
