@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tomllib
 from collections.abc import Iterable
 from contextvars import ContextVar
@@ -119,6 +120,11 @@ HARMLESS = frozenset(
 _folder: ContextVar[Path | None] = ContextVar("tallystick_settings_folder", default=None)
 """The folder of the tally whose settings are read."""
 _LOCAL = "local"
+_LIBPQ = re.compile(
+    r"\s*(?:host|hostaddr|port|dbname|user|password|passfile|service|options|sslmode"
+    r"|application_name|connect_timeout|target_session_attrs)\s*="
+)
+"""The beginning of an address of PostgreSQL as its own library writes it, which is no folder."""
 
 
 class Settings(BaseSettings):
@@ -343,8 +349,8 @@ class Settings(BaseSettings):
 def folder_of(where: str | os.PathLike[str]) -> Path | None:
     """Return the folder of the tally at `where`; None for a database, and for `:memory:`."""
     text = os.fspath(where)
-    is_folder = "://" not in text and text != TEMPORARY
-    return Path(text).expanduser().absolute() if is_folder else None
+    is_address = "://" in text or (isinstance(where, str) and _LIBPQ.match(text) is not None)
+    return None if is_address or text == TEMPORARY else Path(text).expanduser().absolute()
 
 
 def settings_files(folder: Path | None) -> tuple[Path, ...]:

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
+from tallystick.storage.engine.location import in_schema
 from tallystick.tally import BoundTally
 from tallystick_cli.inputs import POSITIONAL, Input, own_input, parameter_of
 from tallystick_cli.output import as_json, print_json, print_view
@@ -115,13 +116,13 @@ def command(
             by_place = [value for each, value in mine if each.kind is POSITIONAL]
             by_name = {each.name: value for each, value in mine if each.kind is not POSITIONAL}
             is_json, named = typed["as_json"], typed["scope"] if scope is not None else None
+            place = "" if tally == "none" else in_schema(typed["where"], typed["schema"])
             with ExitStack() as stack:
                 owner: Any = None
                 if tally in ("open", "create"):
-                    opening = open_as_owner(typed["where"], create=tally == "create")
+                    opening = open_as_owner(place, create=tally == "create")
                     owner = stack.enter_context(opening)
                 bound, name = owner and view_in(owner, named), str(context.info_name)
-                place = typed.get("where", "")
                 call = Call(name, operations, place, owner, bound, named, values, is_json, options)
                 result = run(call, *by_place, **by_name)
                 answer = result if isinstance(result, Answer) else Answer(result)
@@ -134,7 +135,10 @@ def command(
             if not answer.ok:
                 raise typer.Exit(answer.exit_code)
 
-        common = [*([] if tally == "none" else [_WHERE]), *([_SCOPES[scope]] if scope else [])]
+        common = [
+            *([] if tally == "none" else [_WHERE, _SCHEMA]),
+            *([_SCOPES[scope]] if scope else []),
+        ]
         places = {name: place for place, name in enumerate(placed)}
         order = sorted(inputs.values(), key=lambda each: places.get(each.name, each.place))
         parameters = [*(each.parameter for each in order), *common, _AS_JSON]
@@ -202,6 +206,7 @@ def _common(name: str, kind: Any, default: Any, *spelled: str, **options: Any) -
 
 _PLACE = {"envvar": "TALLYSTICK_TALLY", "help": "Folder of the tally, or postgresql://…"}
 _WHERE = _common("where", str, ".tally", "--tally", "-t", **_PLACE)
+_SCHEMA = _common("schema", str | None, None, "--schema", help="Schema of a tally in PostgreSQL.")
 _AS_JSON = _common("as_json", bool, False, "--json", help="Print JSON instead of tables.")
 _SCOPES = {
     place: _common("scope", str | None, None, "--scope", "-s", help=f"Such as project:apollo; {by}")

@@ -13,6 +13,7 @@ from tallystick.errors import InvalidInput, NotFound, TallyNotFound
 from tallystick.policy.rules import load_rules
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.records.escaping import visible
+from tallystick.storage.engine.location import shown_place
 from tallystick.tally import BoundTally, Tally
 from tallystick_cli.output import print_view
 
@@ -51,7 +52,8 @@ def open_as_owner(
         opened = Tally.open(where, create=create, background=background, rules=chosen)
     except TallyNotFound as error:
         raise TallyNotFound(
-            f"{error} Make one with `tally init --tally {where}`, or name another with --tally."
+            f"{error} Make one with `tally init --tally {shown_place(where)}`, or name another "
+            "with --tally."
         ) from error
     with opened as tally:
         if tally.read_only is not None:

@@ -116,7 +116,7 @@ def init(
 
 def _chosen_windows(where: str) -> tuple[bool, bool]:
     """Return whether somebody has chosen how long journals and forgotten text are kept there."""
-    if "://" in where or Path(where).exists():
+    if folder_of(where) is None or Path(where).exists():
         with Tally.open(where, background=False) as tally:
             if tally.owner is not None:
                 purge = tally.bind(None).on("cli").operator.purge(mode="preview")

@@ -14,8 +14,10 @@ import typer
 
 from tallystick.errors import InvalidInput
 from tallystick.records import Proof, Transfer
+from tallystick.storage.engine.location import shown_place
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
+from tallystick.upkeep.migration import grants as grants_for
 from tallystick_cli.commands import Answer, Call, command, operation_command
 from tallystick_cli.output import print_json, print_view, progress_bar
 from tallystick_cli.session import acting, confirm, id_of, open_as_owner, require_person
@@ -117,7 +119,7 @@ def restore(call: Call, folder: Annotated[str, "The folder of a backup."], /) ->
     """
     with progress_bar("Restoring", hidden=call.as_json) as advance:
         result = Tally.restore(folder, call.where, actor=acting(), progress=advance)
-    return Answer(result, views.backup_view(result, call.where))
+    return Answer(result, views.backup_view(result, shown_place(call.where)))
 
 
 @command(tally="place")
@@ -128,10 +130,17 @@ def migrate(
     apply: Annotated[bool, "Do it."] = False,
     backup: Annotated[str | None, "A new folder for the backup before it."] = None,
     no_backup: Annotated[bool, "Do it without a backup of ours."] = False,
-) -> Answer:
+    grants: Annotated[str | None, "Print what lets this role of PostgreSQL use it."] = None,
+) -> Answer | None:
     """Bring a tally of an older release to the schema of this one: say what changes, try it, or do
     it after a backup. By default only says it.
     """
+    if grants is not None:
+        statements = grants_for(call.where, grants)
+        if call.as_json:
+            return Answer({"grants": statements.splitlines()})
+        typer.echo(statements)  # as it is, to be given to psql
+        return None
     if plan + dry_run + apply > 1:
         raise InvalidInput("--plan, --dry-run and --apply are three things. Name one.")
     with progress_bar("Backing up", hidden=call.as_json or backup is None) as advance:

@@ -79,6 +79,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "local_only": True,
         "longest_memory_kb": 1_024,
         "max_connections": 512,
+        "prepare_threshold": None,
         "providers": (),
         "environment": None,
         "time_zone": "UTC",

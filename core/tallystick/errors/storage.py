@@ -77,13 +77,15 @@ class BusyTally(StorageError):
     code = "busy_tally"
 
 
-UnwritableReason = Literal["disk_full", "read_only", "no_permission", "write_failed"]
+UnwritableReason = Literal["disk_full", "read_only", "no_permission", "no_grant", "write_failed"]
 """Why a tally cannot be written."""
 _UNWRITABLE: Mapping[UnwritableReason, str] = {
     "disk_full": "The disk is full. Free some space, and call again or open the tally anew.",
     "read_only": "The tally is on a read-only disk or server. Open it where it can be written.",
     "no_permission": "This process may not write the tally's files. Give it write permission to "
     "the folder and to all files in it.",
+    "no_grant": "This database role may not do that in the tally's schema. Let the owner of its "
+    "tables run what `tally migrate --grants ROLE` prints, or open it as that owner.",
     "write_failed": "The system refused to write the tally's files. Look at the disk, quotas and "
     "limits of this process.",
 }

@@ -45,7 +45,6 @@ class Store:
         readers: int = 4,
         writers: int | None = None,
         prepare_threshold: int | None = None,
-        schema: str = "tallystick",
         blobs: BlobStore | None = None,
         blobs_from: int = 0,
         migrating: Migrating,
@@ -64,7 +63,7 @@ class Store:
                 readers=readers,
                 writers=_writers(location, writers),
                 prepare_threshold=prepare_threshold,
-                schema=schema,
+                schema=location.schema,
                 unwritable=unwritable,
             )
             database.attached.blobs, database.attached.at_least = blobs, blobs_from

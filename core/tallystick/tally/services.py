@@ -107,7 +107,9 @@ class OpenOptions(TypedDict, total=False):
     chroma: str | None
     """The address of a Chroma server."""
     schema: str
-    """The schema of a PostgreSQL tally; `tallystick` by default."""
+    """The schema of a PostgreSQL tally; by default that of its URL (`?schema=`), or
+    `tallystick`.
+    """
     rules: Annotated[Sequence[PolicyRule], tuple_of(PolicyRule)]
     """Rules over what goes into a context, and over the calls of agents."""
     tool_classes: Annotated[Mapping[str, ToolClassSource] | None, SkipValidation]

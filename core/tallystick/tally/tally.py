@@ -92,7 +92,7 @@ class Tally:
             )
         create = options.get("create", True)
         clock, ids = options.get("clock") or SystemClock(), options.get("ids") or UuidIds()
-        location = Location.find(where, create=create)
+        location = Location.find(where, create=create, schema=options.get("schema"))
         if effective.private_files:
             location.restrict()
         store = Store.open(
@@ -104,7 +104,6 @@ class Tally:
             readers=effective.readers,
             writers=effective.writers,
             prepare_threshold=effective.prepare_threshold,
-            schema=options.get("schema", "tallystick"),
             blobs=None if effective.objects is None else open_blobs(effective.objects),
             blobs_from=effective.objects_from_kb * 1024,
             migrating=lambda database: migrate_database(
@@ -134,7 +133,7 @@ class Tally:
         where: str | os.PathLike[str],
         *,
         actor: Actor | None = None,
-        schema: str = "tallystick",
+        schema: str | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
         clock: Clock | None = None,
         ids: Ids | None = None,
@@ -166,7 +165,7 @@ class Tally:
         backup: str | os.PathLike[str] | None = None,
         without_backup: bool = False,
         actor: Actor | None = None,
-        schema: str = "tallystick",
+        schema: str | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,
         clock: Clock | None = None,
         ids: Ids | None = None,

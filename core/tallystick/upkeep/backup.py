@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -31,6 +32,7 @@ from tallystick.memory import MemoryContext
 from tallystick.ports import Clock, Ids
 from tallystick.records import Actor, Backup
 from tallystick.records.times import moment_text
+from tallystick.settings import folder_of
 from tallystick.storage import Connection, Location, Store
 from tallystick.storage.engine import migrate
 from tallystick.storage.engine.database import Database
@@ -104,7 +106,7 @@ def restore(
     folder: Path,
     where: str | os.PathLike[str],
     *,
-    schema: str,
+    schema: str | None,
     actor: Actor | None,
     clock: Clock,
     ids: Ids,
@@ -126,8 +128,8 @@ def restore(
 
     migrating = partial(migrate_database, actor=None, surface="restore", clock=clock, ids=ids)
 
-    def finish(location: Location, schema: str) -> None:
-        store = Store.open(location, clock=clock, ids=ids, schema=schema, migrating=migrating)
+    def finish(location: Location) -> None:
+        store = Store.open(location, clock=clock, ids=ids, migrating=migrating)
         with closing(store.database):
             with store.database.read() as connection:
                 checked.extend(require_whole(connection))
@@ -143,14 +145,14 @@ def restore(
 
     checked = ["digests and rows match"]
     try:
-        if "://" in target:
-            location = Location.find(target)
+        if folder_of(target) is None:
+            location = Location.find(target, schema=schema)
             with (
                 _as_rows(archive, clock, ids, migrating) as rows,
-                restoring.schema_beside(location.url, schema) as beside,
+                restoring.schema_beside(location.url, location.schema) as beside,
             ):
                 restoring.fill(location.url, beside, rows, progress)
-                finish(location, beside)
+                finish(replace(location, schema=beside))
         else:
             place = _require_place(target)
             _require_fit(archive)
@@ -159,8 +161,8 @@ def restore(
                 if DATABASE in archive.manifest["files"]:
                     archive.copy_out(DATABASE, unfinished / DATABASE)
                 else:
-                    restoring.fill(location.url, schema, archive, progress)
-                finish(location, schema)
+                    restoring.fill(location.url, location.schema, archive, progress)
+                finish(location)
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {error.strerror}.") from error
     except StateConflict as error:
@@ -264,10 +266,11 @@ def backup_beside(database: Database, folder: Path | None, before: str) -> Path 
     return place
 
 
-def _is_restored(target: str, schema: str, digest: str) -> bool:
+def _is_restored(target: str, schema: str | None, digest: str) -> bool:
     """Return True if a place has the tally of the backup with this digest, whole."""
     try:
-        place = Database(Location.find(target, create=False).url, schema=schema)
+        location = Location.find(target, create=False, schema=schema)
+        place = Database(location.url, schema=location.schema)
         with closing(place), place.read() as connection:
             require_whole(connection)
             return any(

@@ -33,7 +33,7 @@ def migrate_tally(
     mode: Literal["plan", "dry_run", "apply"],
     backup: Path | None,
     without_backup: bool,
-    schema: str,
+    schema: str | None,
     actor: Actor | None,
     clock: Clock,
     ids: Ids,
@@ -54,9 +54,9 @@ def migrate_tally(
         )
     if backup is not None and without_backup:
         raise InvalidInput("Name a folder for a backup or refuse one, not both.", argument="backup")
-    location = Location.find(where, create=False)
+    location = Location.find(where, create=False, schema=schema)
     started = time.perf_counter()
-    database = Database(location.url, schema=schema)
+    database = Database(location.url, schema=location.schema)
     where_objects = Settings.read(where).objects
     try:
         if where_objects is not None:
@@ -96,6 +96,16 @@ def migrate_tally(
         backup=written,
         took_ms=round((time.perf_counter() - started) * 1_000),
     )
+
+
+def grants(where: str, role: str) -> str:
+    """Return what the owner of a PostgreSQL tally runs, so that another role may work with it.
+    Raises InvalidInput.
+    """
+    location = Location.find(where, create=False)
+    if location.is_embedded:
+        raise InvalidInput("Only a tally in PostgreSQL has roles.", argument="grants")
+    return migrate.grants(location.schema, role)
 
 
 def _rehearse(database: Database) -> tuple[str, ...]:

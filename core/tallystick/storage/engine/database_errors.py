@@ -8,10 +8,13 @@ may or may not be there.
 
 from __future__ import annotations
 
+import re
+import socket
 import sqlite3
+import struct
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, cast
 
 import sqlalchemy.exc
@@ -28,8 +31,15 @@ from tallystick.errors import (
 
 _BUSY_STATES = frozenset({"55P03", "40P01"})
 """PostgreSQL's codes of a lock that was not to be had in time, and of a deadlock."""
-_UNWRITABLE_STATES: dict[str, UnwritableReason] = {"25006": "read_only", "53100": "disk_full"}
-"""PostgreSQL's codes of a server or session that only reads, and of a full disk."""
+_UNWRITABLE_STATES: dict[str, UnwritableReason] = {
+    "25006": "read_only",
+    "53100": "disk_full",
+    "42501": "no_grant",
+    "3F000": "no_grant",
+}
+"""PostgreSQL's codes of a server or session that only reads, of a full disk, and of a role that
+lacks a right.
+"""
 _UNWRITABLE_CODES: dict[str, UnwritableReason] = {
     "SQLITE_FULL": "disk_full",
     "SQLITE_READONLY": "no_permission",
@@ -38,7 +48,10 @@ _UNWRITABLE_CODES: dict[str, UnwritableReason] = {
     "SQLITE_IOERR_SHMSIZE": "write_failed",
     "SQLITE_IOERR_SHMOPEN": "write_failed",
 }
+_FULL = "53300"
+"""PostgreSQL's code of a server, database or role that takes no further connection."""
 _NO_CONNECTION = ("too many clients", "connection slots are reserved", "too many connections")
+_CONNECTING = ("connection failed", "connection is bad", "multiple connection")
 _UNREACHABLE = (
     "connection is bad",
     "connection refused",
@@ -106,7 +119,7 @@ def was_lost(error: BaseException) -> bool:
         return True
     # Without a code it is the way to the server that failed; one that cannot be connected to may
     # have been refused for another reason, such as a password.
-    is_refused = text.startswith(("connection failed", "connection is bad", "multiple connection"))
+    is_refused = text.startswith(_CONNECTING)
     return not is_refused and not any(words in text for words in _NO_CONNECTION)
 
 
@@ -149,7 +162,7 @@ def translate(error: BaseException, *, committing: bool = False) -> TallystickEr
     if _is_operational(error):
         if "locked" in text or "busy" in text or _state_of(original) in _BUSY_STATES:
             return BusyTally()
-        if any(words in text for words in _NO_CONNECTION):
+        if _state_of(original) == _FULL or any(words in text for words in _NO_CONNECTION):
             return BusyTally(
                 "PostgreSQL has no free connection. Raise its `max_connections`, lower `readers`, "
                 "or close other clients, and try again."
@@ -174,6 +187,12 @@ def translate(error: BaseException, *, committing: bool = False) -> TallystickEr
             "Every reader is in use. Raise `readers`, or close results that you keep open."
         )
     kind = type(original).__name__ if original is not None else type(error).__name__
+    if _is_drivers(original) and _of_connecting(original):
+        code = _state_of(original) or kind
+        return StorageError(
+            f"PostgreSQL refused the connection ({code}: {_first_line(text)}). Check the address, "
+            "the role and its password. Nothing was written."
+        )
     return StorageError(
         f"The database refused a statement ({kind}: {_first_line(text)}). Nothing was written."
     )
@@ -215,8 +234,50 @@ def why_unwritable(original: object) -> UnwritableReason | None:
     return _UNWRITABLE_CODES.get(name) or _UNWRITABLE_STATES.get(_state_of(original))
 
 
-def _state_of(original: object) -> str:
-    return str(getattr(original, "sqlstate", None) or "")
+def _state_of(original: Any) -> str:
+    """Return PostgreSQL's code of an error; that of a refused connection is asked for once more,
+    since the driver has only its text, in the language of the server.
+    """
+    state = getattr(original, "sqlstate", None)
+    if state is None and _is_refused(original):
+        state = original.sqlstate = _state_of_refusal(original.pgconn)
+    return str(state or "")
+
+
+def _of_connecting(original: Any) -> bool:
+    """Return True for the error of a connection that was not made."""
+    return _state_of(original)[:2] in ("28", "3D") or str(original).startswith(_CONNECTING)
+
+
+def _is_refused(original: Any) -> bool:
+    """Return True for a server that answered a client which wanted to connect with a refusal."""
+    answered = re.search(r"failed: [^:\n]+:  ", str(original)) is not None
+    return answered and getattr(original, "pgconn", None) is not None
+
+
+def _state_of_refusal(connection: Any) -> str:
+    """Ask for a connection, up to where a password would be sent; return the code with which it is
+    refused, or nothing.
+    """
+    host = (connection.hostaddr or connection.host).decode()
+    port = int(connection.port or 5432)
+    words = (b"user", connection.user, b"database", connection.db, b"")
+    body = struct.pack(">I", 3 << 16) + b"".join(word + b"\0" for word in words)
+    is_file = host.startswith("/")
+    place: Any = f"{host}/.s.PGSQL.{port}" if is_file else (host, port)
+    with suppress(OSError), socket.socket(*([socket.AF_UNIX] if is_file else [])) as asking:
+        asking.settimeout(2.0)
+        asking.connect(place)
+        asking.sendall(struct.pack(">I", len(body) + 4) + body)
+        with asking.makefile("rb") as answer:
+            while len(head := answer.read(5)) == 5:
+                kind, said = head[:1], answer.read(int.from_bytes(head[1:]) - 4)
+                if kind == b"E":
+                    fields = {field[:1]: field[1:] for field in said.split(b"\0")}
+                    return fields.get(b"C", b"").decode()
+                if kind == b"Z" or (kind == b"R" and any(said)):
+                    break  # it connects, or asks for a password
+    return ""
 
 
 def _first_line(text: str) -> str:

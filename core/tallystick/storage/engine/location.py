@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from urllib.parse import unquote
 
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL
 
-from tallystick.errors import CorruptTally, InvalidInput, StorageError, TallyNotFound
+from tallystick.errors import (
+    CorruptTally,
+    InvalidInput,
+    MissingExtra,
+    StorageError,
+    TallyNotFound,
+    TallystickError,
+)
 from tallystick.settings import TEMPORARY, folder_of
 from tallystick.storage.engine.private_files import make_private_folder, restrict_tally
 
@@ -43,19 +51,30 @@ class Location:
     """The folder of an embedded tally; None for PostgreSQL."""
     process: int | None = None
     """The process with which the folder ends; None for a folder that stays."""
+    schema: str = "tallystick"
+    """The schema of a tally in PostgreSQL."""
 
     @classmethod
-    def find(cls, where: str | os.PathLike[str], *, create: bool = True) -> Location:
-        """Read `where`: a folder, a URL such as `postgresql://user@host/database`, or `:memory:`
-        for a folder that is removed when the tally is closed.
+    def find(
+        cls, where: str | os.PathLike[str], *, create: bool = True, schema: str | None = None
+    ) -> Location:
+        """Read `where`: a folder, an address such as `postgresql://user@host/database` or
+        `host=… dbname=…`, or `:memory:` for a folder that is removed when the tally is closed.
 
-        Creates the folder with `create`. Raises InvalidInput, TallyNotFound, CorruptTally, or
-        StorageError for network disks.
+        A URL may name the `schema` too. Creates the folder with `create`. Raises InvalidInput,
+        TallyNotFound, CorruptTally, MissingExtra, or StorageError for network disks.
         """
         folder = folder_of(where)
         if folder is None:
             if os.fspath(where) != TEMPORARY:
-                return cls(cls._database_url(os.fspath(where)), None)
+                url, named = _read_address(os.fspath(where))
+                if named is not None and schema not in (None, named):
+                    raise InvalidInput(
+                        f"The address names the schema {named!a}, and `schema` {schema!a}. Name "
+                        "one of them.",
+                        argument="schema",
+                    )
+                return cls(url, None, schema=schema or named or cls.schema)
             return cls._of_folder(Path(mkdtemp(prefix="tallystick-")), process=os.getpid())
         if _is_checkpoint_database(folder):
             raise InvalidInput(
@@ -124,22 +143,87 @@ class Location:
         return self.folder is not None
 
     def __str__(self) -> str:
-        return str(self.folder) if self.folder else self.url.render_as_string(hide_password=True)
+        url = self.url.difference_update_query(["sslpassword"])
+        return str(self.folder) if self.folder else url.render_as_string(hide_password=True)
 
-    @staticmethod
-    def _database_url(text: str) -> URL:
-        try:
-            url = make_url(text)
-        except ArgumentError as error:
+
+_SCHEME = re.compile(r"([A-Za-z0-9]+)(?:\+\w+)?://")
+
+
+def _read_address(text: str) -> tuple[URL, str | None]:
+    """Return the URL of a database and the schema that it names. The library of PostgreSQL reads
+    it, so that all of its forms are understood. Raises InvalidInput, whose text quotes nothing
+    that may be a password; MissingExtra.
+    """
+    try:
+        import psycopg
+        from psycopg.conninfo import conninfo_to_dict
+    except ModuleNotFoundError as error:
+        raise MissingExtra("psycopg", "postgres") from error
+    schema = None
+    if (scheme := _SCHEME.match(text)) is not None:
+        if scheme[1] not in {"postgresql", "postgres"}:
             raise InvalidInput(
-                "This database URL cannot be read. Write postgresql://user@host/database."
-            ) from error
-        if url.get_backend_name() not in {"postgresql", "postgres"}:
-            raise InvalidInput(
-                f"A tally lives in a folder or in PostgreSQL, not in {url.get_backend_name()}. "
+                f"A tally lives in a folder or in PostgreSQL, not in {scheme[1]}. "
                 "Give a folder, or postgresql://user@host/database."
             )
-        return url.set(drivername="postgresql+psycopg")
+        # A password may have a ? of its own.
+        start = text.find("@", scheme.end()) + 1 or scheme.end()
+        address, _, query = text[start:].partition("?")
+        options = [part for part in query.split("&") if part]
+        named = [unquote(part[7:]) for part in options if part.startswith("schema=")]
+        schema = named[-1] if named else None
+        rest = "&".join(part for part in options if not part.startswith("schema="))
+        text = f"postgresql://{text[scheme.end() : start]}{address}?{rest}"
+    try:
+        values = {name: str(value) for name, value in conninfo_to_dict(text).items()}
+        host, port = values.pop("host", None), values.pop("port", None)
+        # A password with an @ or a / that is not percent-encoded is read as a part of these.
+        if any("@" in (each or "") for each in (host, port, values.get("dbname"))):
+            raise ValueError
+        if f"{host}".startswith("/") or "," in f"{host}{port}":
+            listed = {"host": host, "port": port}
+            values |= {name: value for name, value in listed.items() if value is not None}
+            host = port = None
+        url = URL.create(
+            "postgresql+psycopg",
+            values.pop("user", None),
+            values.pop("password", None),
+            host,
+            None if port is None else int(port),
+            values.pop("dbname", None),
+            values,
+        )
+    except (psycopg.Error, ValueError):
+        raise InvalidInput(
+            "This address of a database cannot be read. Write postgresql://user@host/database, "
+            "with each @ : / % ? # of a name or password percent-encoded (%40 for @), or host=… "
+            "dbname=…; with options of PostgreSQL's own library alone, such as sslmode.",
+            argument="where",
+        ) from None
+    return url, schema
+
+
+def in_schema(where: str, schema: str | None) -> str:
+    """Return the address of a tally in a schema of its database. Raises InvalidInput."""
+    if schema is None:
+        return where
+    if folder_of(where) is not None or where == TEMPORARY:
+        raise InvalidInput(
+            "Only a tally in PostgreSQL has a schema: leave it out.", argument="schema"
+        )
+    url = Location.find(where, schema=schema).url.set(drivername="postgresql")
+    return url.update_query_dict({"schema": schema}).render_as_string(hide_password=False)
+
+
+def shown_place(where: str) -> str:
+    """Return the place of a tally as it may be printed, without a password."""
+    if folder_of(where) is not None or where == TEMPORARY:
+        return where
+    try:
+        return str(Location.find(where))
+    except TallystickError:
+        return "postgresql://…"
 
 
 def _contents(folder: Path) -> str | None:

@@ -34,6 +34,15 @@ _FORM = 1
 """Raised where the form of stored values changes and no column does, as the words by which a text
 is found: a tally of the other form is refused.
 """
+_UNWRITABLE = """
+    SELECT CASE
+        WHEN pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'
+        THEN 'read_only'
+        WHEN NOT has_table_privilege('memories', 'INSERT') THEN 'no_grant'
+    END
+"""
+"""Why a tally in PostgreSQL cannot be written; NULL where it can."""
+_HAS_SCHEMA = "SELECT count(*) FROM pg_catalog.pg_namespace WHERE nspname = :schema"
 
 
 def fingerprint() -> str:
@@ -89,15 +98,21 @@ def migrate(
         _require_head(database, database.unwritable)
         return
     if database.is_postgres:
-        if not create:
-            with database.read() as connection:
-                if revision_of(connection) is None:
-                    raise TallyNotFound(f"There is no tally in the schema {database.schema!a}.")
+        with database.read() as connection:
+            revision = revision_of(connection)
+            if revision is None and not create:
+                raise TallyNotFound(f"There is no tally in the schema {database.schema!a}.")
+            if revision == HEAD:
+                # A role of an application needs no right to make anything.
+                if (reason := connection.execute(text(_UNWRITABLE)).scalar()) is not None:
+                    raise ReadOnlyTally(reason)
+                return
         with database.migrating() as connection:
             schema = database.schema.replace('"', '""')
             # The turn of a tally is that of its schema, which may not be there yet.
             connection.execute(text(FIRST_TURN), {"schema": database.schema})
-            connection.execute(text(f'CREATE SCHEMA IF NOT EXISTS "{schema}"'))
+            if not connection.execute(text(_HAS_SCHEMA), {"schema": database.schema}).scalar():
+                connection.execute(text(f'CREATE SCHEMA "{schema}"'))
     if preparing is not None or not database.is_postgres:
         current = _current(database)
         if current == HEAD:
@@ -113,6 +128,19 @@ def migrate(
             refuse_unknown(revision)
             upgrade(connection)
             noting(connection, revision)
+
+
+def grants(schema: str, role: str) -> str:
+    """Return the statements by which the owner of the tables lets another role use the tally."""
+    schema, role = ('"' + name.replace('"', '""') + '"' for name in (schema, role))
+    rights = (("TABLES", "SELECT, INSERT, UPDATE, DELETE"), ("SEQUENCES", "USAGE, SELECT, UPDATE"))
+    lines = [f"GRANT USAGE ON SCHEMA {schema} TO {role};"]
+    for kind, which in rights:
+        lines.append(f"GRANT {which} ON ALL {kind} IN SCHEMA {schema} TO {role};")
+        lines.append(
+            f"ALTER DEFAULT PRIVILEGES IN SCHEMA {schema} GRANT {which} ON {kind} TO {role};"
+        )
+    return "\n".join(lines)
 
 
 def pending(connection: Connection) -> list[Revision]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Table,
     and_,
     delete,
     exists,
@@ -23,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from tallystick.errors import BusyTally, StorageError
+from tallystick.errors import BusyTally, ReadOnlyTally, StorageError
 from tallystick.records import JournalEntry, part_key
 from tallystick.storage.engine import containment, tables, texts
 from tallystick.storage.engine.database import Database
@@ -396,12 +397,7 @@ def rewrite(database: Database) -> None:
     """
     if database.is_postgres:
         for table in _TEXT_TABLES:
-            # What VACUUM FULL does, in a transaction: with its schema and its limits, and refused
-            # where the role may not, which VACUUM only warns of.
-            key = table.primary_key.name
-            with database.migrating() as connection:
-                connection.exec_driver_sql(f'CLUSTER "{table.name}" USING "{key}"')
-                connection.exec_driver_sql(f'ALTER TABLE "{table.name}" SET WITHOUT CLUSTER')
+            _rewrite_table(database, table)
         return
     file = database.url.database
     assert file is not None
@@ -426,6 +422,24 @@ def rewrite(database: Database) -> None:
             time.sleep(_BETWEEN)
         else:
             return
+
+
+def _rewrite_table(database: Database, table: Table) -> None:
+    """Do what VACUUM FULL does, in a transaction: with its schema and its limits, and refused where
+    the role may not, of which VACUUM only warns.
+    """
+    try:
+        with database.migrating() as connection:
+            key = table.primary_key.name
+            connection.exec_driver_sql(f'CLUSTER "{table.name}" USING "{key}"')
+            connection.exec_driver_sql(f'ALTER TABLE "{table.name}" SET WITHOUT CLUSTER')
+    except ReadOnlyTally as error:
+        if error.reason != "no_grant":
+            raise
+        raise StorageError(
+            "What was erased is gone from the tables, and not yet from their files: only the role "
+            "that owns the tables may write them anew. Run `tally doctor --repair` as that role."
+        ) from error
 
 
 def _rewrite_file(file: str) -> None:
