@@ -145,7 +145,7 @@ class RunChain:
         running = record.model_copy(update={"status": "running", "ended_at": None})
         # Taken here, on the writer's thread and before the run can be seen, and not where the run
         # begins: that may be the event loop of an agent, and the sign of life is a file.
-        process = self.context.store.liveness.hold()
+        process = self.context.store.liveness.hold(batch.tx)
         batch.begin_run(running, self._scope_row.id, process)
         self.append(
             batch,

@@ -30,7 +30,6 @@ import threading
 import time
 import weakref
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -76,20 +75,23 @@ from tallystick.storage.engine.dialects import (
 )
 from tallystick.storage.engine.forks import refuse_unsafe, watch
 from tallystick.storage.engine.group_commit import (
+    Readers,
     SameFile,
     Submitted,
     Unit,
     WriteLine,
-    discard_connection,
 )
-from tallystick.storage.engine.prepared import driver_errors
 from tallystick.storage.engine.private_files import FileState, ReadOnlyFile
 from tallystick.storage.engine.writes import EVERYTHING, RUNS, UndeclaredWrite, Writes
 
 T = TypeVar("T")
 
 _SPARE_READERS = 16
-"""Connections beyond `readers` that may be open while many read at once."""
+"""Connections beyond `readers` that may be open: of threads that read while they read, and of many
+that read a file.
+"""
+_LAST_TRIES = 3
+"""Busy timeouts for which a database that is closed tries to write what waits."""
 
 
 class Database:
@@ -137,8 +139,10 @@ class Database:
             )
             for _ in range(count)
         )
-        self._readers = _Readers(
-            self.new_engine(writing=False, size=max(1, readers)), keep=max(1, readers)
+        self._readers = Readers(
+            self.new_engine(writing=False, size=max(1, readers)),
+            keep=max(1, readers),
+            wait_seconds=busy_timeout_ms / 1_000 if self.is_postgres else None,
         )
         self._flush_callbacks: list[Callable[[], None]] = []
         self._fork_callbacks: list[Callable[[], None]] = []
@@ -322,6 +326,19 @@ class Database:
                 line.queue.put(last, deferred=False)
                 last.answer.result()
 
+    def _write_what_waits(self) -> None:
+        """Write all that waits, at the end; a database that is busy is asked several times."""
+        until = time.monotonic() + _LAST_TRIES * self._busy_timeout_ms / 1_000
+        with suppress(TallystickError):
+            while True:
+                try:
+                    self.flush()
+                    break
+                except BusyTally:
+                    if time.monotonic() > until:
+                        raise
+        self._call_back()
+
     def _call_back(self) -> None:
         for callback in self._flush_callbacks:
             callback()
@@ -417,7 +434,7 @@ class Database:
             if self.closed:
                 return
             if not self._inside:
-                self._call_back()
+                self._write_what_waits()
             self._closed = True
         for line in self._lines:
             line.queue.stop()
@@ -513,6 +530,16 @@ class Database:
             return None
         return self.url.database
 
+    def _close_idle(self) -> None:
+        """Close the connections that nobody uses."""
+        self._readers.close_idle()
+        for line in self._lines:
+            if line.writer.turn.acquire(blocking=False):
+                try:
+                    line.writer.close_idle()
+                finally:
+                    line.writer.turn.release()
+
     def new_engine(self, *, writing: bool, size: int) -> Engine:
         """Return an engine of `size` connections to this database."""
         try:
@@ -538,7 +565,12 @@ class Database:
             raise MissingExtra("psycopg", "postgres") from error
 
         if self.is_postgres:
-            prepare_postgres(engine, prepare_threshold=self._prepare_threshold)
+            prepare_postgres(
+                engine,
+                prepare_threshold=self._prepare_threshold,
+                wait_seconds=self._busy_timeout_ms / 1_000,
+                make_room=self._close_idle,
+            )
         else:
             prepare_sqlite(
                 engine,
@@ -563,108 +595,6 @@ class Database:
             # Whole seconds, and the driver takes 1 for 2.
             arguments["connect_timeout"] = max(2, ceil(self._busy_timeout_ms / 1_000))
         return arguments
-
-
-class _Readers:
-    """The pool of connections that read. Returned ones stay open: to open one costs more than a
-    small read.
-    """
-
-    def __init__(self, engine: Engine, *, keep: int) -> None:
-        self.engine = engine
-        self._keep = keep
-        self._idle: deque[Connection] = deque()
-        self._ended = False
-        self._used: dict[object, int] = {}
-        """What is in use, by the thread that took it."""
-        self._running = threading.Event()
-        """Clear while a fork waits or is under way."""
-        self._running.set()
-
-    def take(self) -> Connection:
-        """Return a connection outside of any transaction. Raises what SQLAlchemy raises."""
-        key = object()
-        self.enter(key)
-        try:
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                connection = self.engine.connect()
-            self._used[connection] = threading.get_ident()
-            return connection
-        finally:
-            self.leave(key)
-
-    def enter(self, key: object) -> None:
-        """Note that `key` is in use by this thread, after a fork that is under way. A thread that
-        uses another one does not wait: the fork waits for it.
-        """
-        while True:
-            used_here = self.used_here()
-            self._used[key] = threading.get_ident()
-            if used_here or self._running.is_set():
-                return
-            del self._used[key]
-            self._running.wait()
-
-    def leave(self, key: object) -> None:
-        """Note that `key` is in use no longer."""
-        self._used.pop(key, None)
-
-    def used_here(self) -> bool:
-        """Return True if the calling thread uses a connection."""
-        return bool(self._used) and threading.get_ident() in list(self._used.values())
-
-    def give_back(self, connection: Connection) -> None:
-        """End the snapshot; from here on another thread may use the connection."""
-        if connection.in_transaction():  # SQLAlchemy has counted itself in
-            connection.rollback()
-        else:
-            with driver_errors(connection, "ROLLBACK") as driver:
-                driver.rollback()
-        if len(self._idle) < self._keep and not self._ended:
-            self._idle.append(connection)
-        else:
-            connection.close()
-        self.leave(connection)
-
-    def discard(self, connection: Connection) -> None:
-        """Drop a connection that failed."""
-        discard_connection(connection)
-        self.leave(connection)
-
-    def pause(self, until: float) -> bool:
-        """Wait until no connection is in use, let nobody take one, and close all of them; False if
-        that takes longer than `until`.
-        """
-        self._running.clear()
-        while self._used:
-            if time.monotonic() > until:
-                self._running.set()
-                return False
-            time.sleep(0.0005)
-        self.renew()
-        return True
-
-    def resume(self) -> None:
-        """Let threads take connections again."""
-        self._running.set()
-
-    def inherited_connections(self) -> list[Connection]:
-        """Return the connections that a forked child has copies of."""
-        used = [key for key in self._used if isinstance(key, Connection)]
-        return [*used, *self._idle]
-
-    def renew(self) -> None:
-        """Close the idle connections: the server went away, and they went with it."""
-        while self._idle:
-            discard_connection(self._idle.pop())
-        self.engine.dispose()
-
-    def dispose(self) -> None:
-        """Close all connections, those in use when they are given back."""
-        self._ended = True
-        self.renew()
 
 
 _open: weakref.WeakSet[Database] = weakref.WeakSet()

@@ -50,7 +50,12 @@ _UNWRITABLE_CODES: dict[str, UnwritableReason] = {
 }
 _FULL = "53300"
 """PostgreSQL's code of a server, database or role that takes no further connection."""
-_NO_CONNECTION = ("too many clients", "connection slots are reserved", "too many connections")
+_NO_CONNECTION = (
+    "too many clients",
+    "connection slots are reserved",
+    "too many connections",
+    "no more connections allowed",  # of PgBouncer
+)
 _CONNECTING = ("connection failed", "connection is bad", "multiple connection")
 _UNREACHABLE = (
     "connection is bad",
@@ -123,6 +128,12 @@ def was_lost(error: BaseException) -> bool:
     return not is_refused and not any(words in text for words in _NO_CONNECTION)
 
 
+def is_full(original: object) -> bool:
+    """Return True for the driver's error of a server, or pooler, without a free connection."""
+    text = str(original).lower()
+    return _state_of(original) == _FULL or any(words in text for words in _NO_CONNECTION)
+
+
 def was_cut_off(error: BaseException) -> bool:
     """Return True if the connection was lost before anything was written, so that the same may be
     written again; `error` is what `answerable` or `translate` made of it.
@@ -162,10 +173,10 @@ def translate(error: BaseException, *, committing: bool = False) -> TallystickEr
     if _is_operational(error):
         if "locked" in text or "busy" in text or _state_of(original) in _BUSY_STATES:
             return BusyTally()
-        if _state_of(original) == _FULL or any(words in text for words in _NO_CONNECTION):
+        if is_full(original):
             return BusyTally(
-                "PostgreSQL has no free connection. Raise its `max_connections`, lower `readers`, "
-                "or close other clients, and try again."
+                "PostgreSQL has no free connection. Raise its `max_connections`, lower `readers` "
+                "and `writers`, or close other clients, and try again."
             )
         if "unable to open" in text:
             return StorageError(
@@ -275,8 +286,10 @@ def _state_of_refusal(connection: Any) -> str:
                 if kind == b"E":
                     fields = {field[:1]: field[1:] for field in said.split(b"\0")}
                     return fields.get(b"C", b"").decode()
-                if kind == b"Z" or (kind == b"R" and any(said)):
-                    break  # it connects, or asks for a password
+                if kind == b"Z":
+                    return _FULL  # as it was a moment ago
+                if kind == b"R" and any(said):
+                    break  # it asks for a password
     return ""
 
 

@@ -28,7 +28,10 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, event, func
@@ -39,7 +42,7 @@ from sqlalchemy.util import LRUCache
 from tallystick.errors import InvalidInput, StorageError
 from tallystick.logs import get_logger
 from tallystick.storage.engine.batches import FAILED, Read, begin_batch, flush
-from tallystick.storage.engine.database_errors import is_failure
+from tallystick.storage.engine.database_errors import is_failure, is_full
 from tallystick.storage.engine.outcomes import NUMBER, note_timeline
 from tallystick.storage.engine.packing import FUNCTIONS, Packed
 from tallystick.storage.engine.prepared import Prepared, driver_errors
@@ -185,15 +188,37 @@ class _DriverLog(logging.Handler):
 _DRIVER_LOG = _DriverLog(logging.WARNING)
 
 
+_BETWEEN_TRIES = 0.05
 _DEFAULT_THRESHOLD = 5
 """Times that a statement is run on a connection before the server prepares it."""
 
 
-def prepare_postgres(engine: Engine, *, prepare_threshold: int | None = None) -> None:
+def prepare_postgres(
+    engine: Engine,
+    *,
+    prepare_threshold: int | None = None,
+    wait_seconds: float = 0.0,
+    make_room: Callable[[], None] = lambda: None,
+) -> None:
     """Look at each new connection, and drop broken ones. Without `prepare_threshold` the server
-    prepares statements where no pooler is in between.
+    prepares statements where no pooler is in between. A full server is waited for, after
+    `make_room` has closed what this process has idle: others may wait for that.
     """
     logging.getLogger("psycopg").addHandler(_DRIVER_LOG)
+    connect: list[Callable[[], Any]] = []
+
+    @event.listens_for(engine, "do_connect")
+    def wait_for_connection(dialect: Any, _: Any, arguments: Any, options: Any) -> Any:
+        until = time.monotonic() + wait_seconds
+        connect[:] = [partial(dialect.connect, *arguments, **options)]
+        while True:
+            try:
+                return connect[0]()
+            except Exception as error:
+                if not is_full(error) or time.monotonic() > until:
+                    raise
+            make_room()
+            time.sleep(_BETWEEN_TRIES)
 
     @event.listens_for(engine, "connect")
     def look_at_server(raw: Any, record: Any) -> None:
@@ -207,7 +232,7 @@ def prepare_postgres(engine: Engine, *, prepare_threshold: int | None = None) ->
             if is_pooled:
                 _require_transactions(raw)
                 if threshold:
-                    _require_own_statements(raw)
+                    _require_own_statements(raw, connect[0])
             note_timeline(raw, record.info)
         except BaseException:
             raw.close()
@@ -258,12 +283,15 @@ def _require_transactions(raw: Any) -> None:
         ) from error
 
 
-def _require_own_statements(raw: Any) -> None:
+def _require_own_statements(raw: Any, connect: Callable[[], Any]) -> None:
     """Raise InvalidInput for a pooler that mixes up the prepared statements of its clients: each
-    driver gives them the same names.
+    driver gives them the same names, and the session that one had last is given to the next.
     """
     try:
         raw.execute("SELECT 1", prepare=True)
+        with closing(connect()) as another:
+            another.prepare_threshold = raw.prepare_threshold
+            another.execute("SELECT 1", prepare=True)
     except Exception as error:
         if getattr(error, "sqlstate", None) != "42P05":  # it is there: another client's
             raise

@@ -1,4 +1,4 @@
-"""Group commit: the writer's thread, and the units that wait for it.
+"""Group commit: the writer's thread, and the units that wait for it; and the connections that read.
 
 Units that arrive while a write is under way share one commit, each inside its own savepoint. Every
 caller is answered only after the commit.
@@ -69,6 +69,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
+import sqlalchemy.exc
 from sqlalchemy import Connection, Engine
 
 from tallystick.errors import ClosedTally, CorruptTally
@@ -338,6 +339,12 @@ class Writer:
             discard_connection(self._connection)
             self._connection = None
 
+    def close_idle(self) -> None:
+        """Close the connection, so that somebody else has room; for the holder of the turn."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            _close(connection)
+
     def inherited_connection(self) -> Connection | None:
         """Return the connection that a forked child has a copy of, or None."""
         return self._connection
@@ -375,6 +382,132 @@ class WriteLine:
             daemon=True,
         )
         self.thread.start()
+
+
+class Readers:
+    """The pool of connections that read. Returned ones stay open: to open one costs more than a
+    small read.
+
+    On a server as many threads read at once as connections are kept, and others wait. A thread that
+    reads while it reads has another connection: it would wait for itself.
+    """
+
+    def __init__(self, engine: Engine, *, keep: int, wait_seconds: float | None) -> None:
+        """Wait so long for another thread; None where as many may read as like."""
+        self.engine = engine
+        self._keep = keep
+        self._wait_seconds = wait_seconds
+        self._free = threading.Semaphore(keep)
+        self._waited: set[object] = set()
+        """The connections for which a thread took its turn."""
+        self._idle: deque[Connection] = deque()
+        self._ended = False
+        self._used: dict[object, int] = {}
+        """What is in use, by the thread that took it."""
+        self._running = threading.Event()
+        """Clear while a fork waits or is under way."""
+        self._running.set()
+
+    def take(self) -> Connection:
+        """Return a connection outside of any transaction. Raises what SQLAlchemy raises."""
+        key = object()
+        if self._wait_seconds is not None and not self.used_here():
+            if not self._free.acquire(timeout=self._wait_seconds):
+                raise sqlalchemy.exc.TimeoutError
+            self._waited.add(key)
+        self.enter(key)
+        try:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self.engine.connect()
+            self._used[connection] = threading.get_ident()
+            if key in self._waited:
+                self._waited.remove(key)
+                self._waited.add(connection)
+            return connection
+        finally:
+            self.leave(key)
+
+    def enter(self, key: object) -> None:
+        """Note that `key` is in use by this thread, after a fork that is under way. A thread that
+        uses another one does not wait: the fork waits for it.
+        """
+        while True:
+            used_here = self.used_here()
+            self._used[key] = threading.get_ident()
+            if used_here or self._running.is_set():
+                return
+            del self._used[key]
+            self._running.wait()
+
+    def leave(self, key: object) -> None:
+        """Note that `key` is in use no longer."""
+        self._used.pop(key, None)
+        if key in self._waited:
+            self._waited.remove(key)
+            self._free.release()
+
+    def used_here(self) -> bool:
+        """Return True if the calling thread uses a connection."""
+        return bool(self._used) and threading.get_ident() in list(self._used.values())
+
+    def give_back(self, connection: Connection) -> None:
+        """End the snapshot; from here on another thread may use the connection."""
+        if connection.in_transaction():  # SQLAlchemy has counted itself in
+            connection.rollback()
+        else:
+            with driver_errors(connection, "ROLLBACK") as driver:
+                driver.rollback()
+        if len(self._idle) < self._keep and not self._ended:
+            self._idle.append(connection)
+        else:
+            connection.close()
+        self.leave(connection)
+
+    def discard(self, connection: Connection) -> None:
+        """Drop a connection that failed."""
+        discard_connection(connection)
+        self.leave(connection)
+
+    def pause(self, until: float) -> bool:
+        """Wait until no connection is in use, let nobody take one, and close all of them; False if
+        that takes longer than `until`.
+        """
+        self._running.clear()
+        while self._used:
+            if time.monotonic() > until:
+                self._running.set()
+                return False
+            time.sleep(0.0005)
+        self.renew()
+        return True
+
+    def resume(self) -> None:
+        """Let threads take connections again."""
+        self._running.set()
+
+    def inherited_connections(self) -> list[Connection]:
+        """Return the connections that a forked child has copies of."""
+        used = [key for key in self._used if isinstance(key, Connection)]
+        return [*used, *self._idle]
+
+    def renew(self) -> None:
+        """Close the idle connections: the server went away, and they went with it."""
+        while self._idle:
+            discard_connection(self._idle.pop())
+        self.engine.dispose()
+
+    def close_idle(self) -> None:
+        """Close the idle connections, so that somebody else has room."""
+        with suppress(IndexError):
+            while True:
+                _close(self._idle.pop())
+
+    def dispose(self) -> None:
+        """Close all connections, those in use when they are given back."""
+        self._ended = True
+        self.renew()
 
 
 def write_forever(writer: Writer, waiting: CommitQueue) -> None:
@@ -455,6 +588,13 @@ def is_undone(tx: Connection) -> bool:
 
 def _in_transaction(driver: Any) -> bool:
     return bool(getattr(driver, "in_transaction", True))
+
+
+def _close(connection: Connection) -> None:
+    """Close a connection, which else would go back to its pool and stay open there."""
+    if not connection.closed:
+        connection.invalidate()
+        connection.close()
 
 
 def discard_connection(connection: Connection) -> None:

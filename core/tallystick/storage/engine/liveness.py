@@ -22,10 +22,10 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from tallystick.errors import ReadOnlyTally, TallystickError
 from tallystick.logs import get_logger
@@ -120,19 +120,20 @@ class Liveness:
         self._lock: FileLock | None = None
         self._engine: Engine | None = None
         self._beating: threading.Thread | None = None
+        self._is_renewed = False
+        """True once a lease is stored by itself, whatever becomes of transactions."""
         self._closed = threading.Event()
         self._has_losses = False
         self._pid = os.getpid()
 
-    def hold(self) -> str:
-        """Take the lock or the lease, until `close` or the end of the process; return the token.
-        Raises StorageError.
+    def hold(self, tx: Connection) -> str:
+        """Take the lock or the lease, until `close` or the end of the process, before a run is
+        stored in a transaction; return the token. Raises StorageError.
         """
         with self._guard:
             if self._folder is None and self._beating is None:
                 # A connection of its own: no writer that waits for a lock holds it up.
                 self._engine = self._database.new_engine(writing=True, size=1)
-                self._renew(LEASE_SECONDS)
                 self._beating = threading.Thread(
                     target=_beat,
                     args=(weakref.ref(self), self._closed),
@@ -145,6 +146,9 @@ class Liveness:
                 with _writing(self._folder):
                     self._lock.acquire()
                     make_blank(self._folder / (self.token + _LOSSES))
+            if self._folder is None and not self._is_renewed:
+                # With the run: no transaction waits for a second connection.
+                tx.exec_driver_sql(*self._renewal(LEASE_SECONDS))
         return self.token
 
     def note_losses(self, by_run: Mapping[str, int]) -> bool:
@@ -235,11 +239,14 @@ class Liveness:
             make_private_folder(self._folder)
         return FileLock(str(self._folder / token), timeout=0, thread_local=False, mode=0o600)
 
+    def _renewal(self, seconds: float) -> tuple[str, dict[str, Any]]:
+        schema = self._database.schema.replace('"', '""').replace("%", "%%")
+        values = {"name": LEASES + self.token, "seconds": seconds}
+        return _RENEW.format(table=f'"{schema}".settings'), values
+
     def _renew(self, seconds: float) -> None:
         """Let the lease hold for some seconds from now. Raises StorageError."""
         assert self._engine is not None
-        schema = self._database.schema.replace('"', '""').replace("%", "%%")
-        renewal = _RENEW.format(table=f'"{schema}".settings')
         for is_last in (False, True):
             try:
                 with (
@@ -247,8 +254,8 @@ class Liveness:
                     self._database.outside(),
                     self._engine.connect() as connection,
                 ):
-                    values = {"name": LEASES + self.token, "seconds": seconds}
-                    connection.exec_driver_sql(renewal, values)
+                    connection.exec_driver_sql(*self._renewal(seconds))
+                self._is_renewed = True
                 return
             except TallystickError as error:
                 # The server ended it while it was idle.
