@@ -223,7 +223,7 @@ class Settings(BaseSettings):
     token_cache: Path | None = None
     """Folder of token encodings; by default inside the tally."""
     readers: int = Field(default=4, ge=1)
-    """Database connections kept open for reading."""
+    """Database connections kept open for reading; on PostgreSQL as many threads read at once."""
     writers: int | None = Field(default=None, ge=1, le=32)
     """Connections that write to a PostgreSQL tally, 4 by default: scopes are written beside one
     another. SQLite has one, and refuses another number.

@@ -18,8 +18,8 @@ import typer
 from pydantic.fields import FieldInfo
 
 from tallystick.errors import InvalidInput
+from tallystick.kit.arguments import in_schema
 from tallystick.operations import OPERATIONS
-from tallystick.storage.engine.location import in_schema
 from tallystick.tally import BoundTally
 from tallystick_cli.inputs import POSITIONAL, Input, own_input, parameter_of
 from tallystick_cli.output import as_json, print_json, print_view

@@ -10,10 +10,10 @@ from contextvars import ContextVar
 import typer
 
 from tallystick.errors import InvalidInput, NotFound, TallyNotFound
+from tallystick.kit.arguments import shown_place
 from tallystick.policy.rules import load_rules
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.records.escaping import visible
-from tallystick.storage.engine.location import shown_place
 from tallystick.tally import BoundTally, Tally
 from tallystick_cli.output import print_view
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tallystick.errors import InvalidInput
+from tallystick.kit.arguments import shown_place
 from tallystick.records import Proof, Transfer
-from tallystick.storage.engine.location import shown_place
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.upkeep.migration import grants as grants_for

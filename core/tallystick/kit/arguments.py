@@ -13,6 +13,8 @@ from tallystick.errors import InvalidInput, InvalidScope
 from tallystick.kit.elsewhere import TallyElsewhere
 from tallystick.recorder import Player
 from tallystick.records import Actor, CompileConfig, PolicyRule, Scope
+from tallystick.storage.engine.location import in_schema as in_schema
+from tallystick.storage.engine.location import shown_place as shown_place
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 

@@ -116,7 +116,9 @@ def was_lost(error: BaseException) -> bool:
         return False
     state, text = _state_of(original), str(original).lower()
     if state:
-        return state in _ENDED_STATES or state.startswith("08")
+        # Poolers give one code to all that they say, also to whom they refuse.
+        is_ended = state.startswith("08") and not text.startswith(_CONNECTING)
+        return is_ended or state in _ENDED_STATES
     driver: Any = sys.modules["psycopg"]
     if not isinstance(original, driver.OperationalError):
         return False
@@ -272,7 +274,8 @@ def _state_of_refusal(connection: Any) -> str:
     """
     host = (connection.hostaddr or connection.host).decode()
     port = int(connection.port or 5432)
-    words = (b"user", connection.user, b"database", connection.db, b"")
+    options = (b"options", connection.options) if connection.options else ()
+    words = (b"user", connection.user, b"database", connection.db, *options, b"")
     body = struct.pack(">I", 3 << 16) + b"".join(word + b"\0" for word in words)
     is_file = host.startswith("/")
     place: Any = f"{host}/.s.PGSQL.{port}" if is_file else (host, port)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import make_conninfo
 from sqlalchemy import make_url
 from tests.terminals import run_piped
 
@@ -123,9 +124,7 @@ def test_a_folder_has_no_schema(tmp_path: Path) -> None:
 def _libpq(url: str, **further: str) -> str:
     target = make_url(url)
     host = parse_qs(urlsplit(url).query)["host"][0]
-    return psycopg.conninfo.make_conninfo(
-        host=host, user=target.username, dbname=target.database, **further
-    )
+    return make_conninfo(host=host, user=target.username, dbname=target.database, **further)
 
 
 @pytest.mark.postgres

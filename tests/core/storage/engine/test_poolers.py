@@ -136,6 +136,11 @@ def test_a_pooler_of_single_statements_is_refused_with_what_to_change(address: s
         _open(url, "tallystick")
 
 
+def test_options_of_an_address_are_refused_by_the_pooler_in_our_words(transactions: str) -> None:
+    with pytest.raises(StorageError, match="refused the connection"):
+        _open(f"{transactions}?options=-c%20work_mem%3D8MB", "tallystick")
+
+
 CLIENT = """
 import sys
 from tallystick import Actor, Tally

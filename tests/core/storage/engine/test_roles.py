@@ -56,9 +56,9 @@ def schema(server: Server) -> str:
     with _open(server.owner, schema) as tally:
         tally.bind(OPERATOR).remember("The owl nests in April.")
     with psycopg.connect(server.owner, autocommit=True) as owner:
-        owner.execute(migrate.grants(schema, "tally_app"))
-        owner.execute(f"GRANT USAGE ON SCHEMA {schema} TO tally_reader")
-        owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO tally_reader")
+        owner.execute(migrate.grants(schema, "tally_app").encode())
+        owner.execute(f"GRANT USAGE ON SCHEMA {schema} TO tally_reader".encode())
+        owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO tally_reader".encode())
     return schema
 
 
