@@ -34,6 +34,7 @@ from tallystick.settings import Settings
 from tallystick.storage.engine import migrate, tables
 from tallystick.storage.engine.database_errors import translate
 from tallystick.storage.engine.migrate import HEAD, revision_of
+from tallystick.storage.index.chroma import VectorPoint
 from tallystick.tally.services import services_of
 from tallystick.testing import CountingIds, HashEmbedder, StepClock
 
@@ -333,9 +334,9 @@ def test_an_index_that_lost_or_kept_too_much_is_rebuilt(damage: str, tmp_path: P
         if damage == "missing":
             index.delete([1, 2, 3])
         elif damage == "stale":
-            index.upsert([(doc, 1, 7, vector) for doc in (1, 2, 3)])
+            index.upsert([VectorPoint(doc, 1, 7, vector) for doc in (1, 2, 3)])
         else:
-            index.upsert([(doc, 1, 1, vector) for doc in (1001, 1002, 1003)])
+            index.upsert([VectorPoint(doc, 1, 1, vector) for doc in (1001, 1002, 1003)])
 
         found = tally.reconcile_index()
 

@@ -4,7 +4,6 @@ a folder, and no password is shown.
 
 from __future__ import annotations
 
-import os
 import uuid
 from pathlib import Path
 from typing import Any
@@ -80,8 +79,10 @@ UNDERSTOOD = {
 
 
 @pytest.mark.parametrize("where", UNDERSTOOD)
-def test_each_form_of_the_library_is_understood(where: str, tmp_path: Path) -> None:
-    os.chdir(tmp_path)
+def test_each_form_of_the_library_is_understood(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     assert _parts(where) == UNDERSTOOD[where]
     assert "s3cret" not in str(Location.find(where))
     assert list(tmp_path.iterdir()) == []
@@ -102,8 +103,10 @@ def test_each_form_of_the_library_is_understood(where: str, tmp_path: Path) -> N
         "mysql://ada:s3cret@db/tally",
     ],
 )
-def test_what_is_not_understood_is_refused_without_its_password(where: str, tmp_path: Path) -> None:
-    os.chdir(tmp_path)
+def test_what_is_not_understood_is_refused_without_its_password(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     for opened in (Tally.open, lambda each: Tally.open(each, create=False)):
         with pytest.raises(InvalidInput, match="postgresql://") as refused:
             opened(where)
