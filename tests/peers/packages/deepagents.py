@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from deepagents import create_deep_agent
 from deepagents.backends import CompositeBackend, StateBackend, StoreBackend
 from langgraph.types import Command
@@ -93,6 +95,13 @@ def main() -> None:
         promise("`interrupt_on` waits for a person.", bool(state["__interrupt__"]))
         resume = Command(resume={"decisions": [{"type": "approve"}]})
         state = agent.invoke(resume, config, context=ada)
+        foreign = {"configurable": {**config["configurable"], "user_id": "bob"}}
+        promise(
+            "`get_state` and `aget_state` read a thread for the user that its config names.",
+            (agent.get_state(config).values["messages"][-1].text, "Deleted."),
+            (asyncio.run(agent.aget_state(config)).values["messages"][-1].text, "Deleted."),
+            (asyncio.run(agent.aget_state(foreign)).values.get("messages", []), []),
+        )
         promise(
             "Words of the user are captured once, and every run has receipts that verify.",
             (state["messages"][-1].text, "Deleted."),
