@@ -337,6 +337,7 @@ class Operator:
             self._services.background,
             self.actor,
             self._services.windows,
+            has_owner=self._services.owner is not None,
             repair=repair,
             reason=reason or "",
         )

@@ -53,6 +53,7 @@ def diagnose(
     actor: Actor,
     windows: Windows,
     *,
+    has_owner: bool,
     repair: bool,
     reason: str,
 ) -> tuple[Finding, ...]:
@@ -66,14 +67,18 @@ def diagnose(
         require_reason(reason)
         actor = actor.within_act(context.store.ids.new())
     checks: dict[str, Callable[[Connection], Iterable[Finding]]] = {
-        "database": lambda connection: [*_database(connection), *_triggers(connection)],
+        "database": lambda connection: [
+            *_database(connection),
+            *_server(connection),
+            *_triggers(connection),
+        ],
         "journal": _journals,
         "versions": lambda connection: [_versions(connection)],
         "erasure": lambda connection: [_erasure(connection)],
         "texts": lambda connection: [_texts(connection)],
         "journal window": lambda connection: [_window(connection)],
         "changes": lambda connection: [_check_frozen(connection)],
-        "who acts": lambda connection: [_who_acts(context, connection)],
+        "who acts": lambda connection: [_who_acts(context, connection, has_owner=has_owner)],
         "recorder": lambda connection: [_check_recorder(connection)],
         "policy rules": _rules,
         "jobs": lambda connection: [_jobs(connection)],
@@ -234,6 +239,25 @@ def _database(connection: Connection) -> list[Finding]:
     return [_finding("database", "problem", f"{text}: restore it from a copy") for text in problems]
 
 
+def _server(connection: Connection) -> list[Finding]:
+    """Say of a server as whom and how it is reached, and how many more may reach it."""
+    facts = integrity.server_facts(connection)
+    if facts is None:
+        return []
+    rights = "" if facts.may_create else ", which may not make tables: another role upgrades"
+    way = "through a pooler" if facts.is_pooled else "without a pooler"
+    idle = "never" if facts.idle_timeout == "0" else f"after {facts.idle_timeout}"
+    used = f"{facts.connections} of {facts.max_connections} connections are in use"
+    text = (
+        f"PostgreSQL {facts.version} {way}, as {facts.role}{rights}; {used}, and idle ones are "
+        f"ended {idle}"
+    )
+    is_full = 10 * facts.connections >= 9 * facts.max_connections
+    if is_full:
+        text += ": raise `max_connections`, or lower `readers` and `writers`"
+    return [_finding("database", "notice" if is_full else "ok", text)]
+
+
 def _triggers(connection: Connection) -> list[Finding]:
     text = "{} is a trigger that is not Tallystick's, and may change what is stored: drop it"
     return [
@@ -302,9 +326,13 @@ def _check_frozen(connection: Connection) -> Finding:
     return _finding("changes", "ok", "memory may be changed")
 
 
-def _who_acts(context: MemoryContext, connection: Connection) -> Finding:
+def _who_acts(context: MemoryContext, connection: Connection, *, has_owner: bool) -> Finding:
     if not context.gate.users_were_named(connection):
-        text = "no runtime has named a user: the owner acts where nobody is named"
+        text = (
+            "no runtime has named a user: the owner acts where nobody is named"
+            if has_owner
+            else "the tally has no owner here: calls of a runtime that name nobody are refused"
+        )
         return _finding("who acts", "ok", text)
     text = "users were named, so that calls of a runtime that name nobody are refused"
     refused = integrity.refused_calls(connection, "missing_actor")

@@ -225,11 +225,11 @@ def prepare_postgres(
         raw.add_notice_handler(_log_notice)
         try:
             _require_utf8(raw)
-            is_pooled, threshold = _is_pooled(raw), prepare_threshold
+            pooled, threshold = is_pooled(raw), prepare_threshold
             if threshold is None:
-                threshold = 0 if is_pooled else _DEFAULT_THRESHOLD
+                threshold = 0 if pooled else _DEFAULT_THRESHOLD
             raw.prepare_threshold = threshold or None
-            if is_pooled:
+            if pooled:
                 _require_transactions(raw)
                 if threshold:
                     _require_own_statements(raw, connect[0])
@@ -260,7 +260,7 @@ def _require_utf8(raw: Any) -> None:
         )
 
 
-def _is_pooled(raw: Any) -> bool:
+def is_pooled(raw: Any) -> bool:
     """Return True where something between us and the server hands out its sessions: the process
     that answers is not the one which was named when the connection was made.
     """

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 from tallystick.errors import CorruptTally
 from tallystick.records import commitment
 from tallystick.storage.engine import tables
-from tallystick.storage.engine.dialects import is_postgres
+from tallystick.storage.engine.dialects import is_pooled, is_postgres
 
 _v, _r, _st, _a = tables.memory_versions, tables.runs, tables.streams, tables.anchors
 _j, _m, _x = tables.journal, tables.memories, tables.search_text
@@ -35,6 +35,35 @@ def file_problems(connection: Connection) -> list[str] | None:
         return None
     lines = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
     return [] if lines == ["ok"] else [str(line) for line in lines]
+
+
+class ServerFacts(NamedTuple):
+    """What a PostgreSQL server says of the connection that asks, and of its others."""
+
+    version: str
+    role: str
+    may_create: bool
+    """True if the role may make tables in the schema, as a migration has to."""
+    connections: int
+    max_connections: int
+    idle_timeout: str
+    """The time after which the server ends an idle connection; `0` for never."""
+    is_pooled: bool = False
+
+
+def server_facts(connection: Connection) -> ServerFacts | None:
+    """Return what the server says of itself; None on SQLite."""
+    if not is_postgres(connection):
+        return None
+    query = (
+        "SELECT current_setting('server_version'), current_user::text, "
+        "has_schema_privilege(current_schema(), 'CREATE'), "
+        "(SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), "
+        "current_setting('max_connections')::int, "
+        "coalesce(current_setting('idle_session_timeout', true), '0')"
+    )
+    facts = ServerFacts._make([*connection.exec_driver_sql(query).one(), False])
+    return facts._replace(is_pooled=is_pooled(connection.connection.dbapi_connection))
 
 
 def foreign_triggers(connection: Connection) -> list[str]:

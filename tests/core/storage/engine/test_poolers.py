@@ -104,6 +104,16 @@ def test_no_setting_of_ours_reaches_another_application_of_the_pool(transactions
         assert other.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
 
 
+def test_the_doctor_says_how_the_server_is_reached(transactions: str, address: str) -> None:
+    schema, root = f"t{uuid.uuid4().hex}", Actor(user="root", role="operator")
+    for url, way in ((address, "without a pooler, as "), (transactions, "through a pooler, as ")):
+        with _open(url, schema) as tally:
+            texts = {each.check: each.text for each in tally.bind(root).operator.doctor()}
+            assert way in texts["database"]
+            assert "connections are in use, and idle ones are ended never" in texts["database"]
+            assert "has no owner here" in texts["who acts"]
+
+
 def test_the_server_prepares_statements_where_no_pooler_is(transactions: str, address: str) -> None:
     schema = f"t{uuid.uuid4().hex}"
 

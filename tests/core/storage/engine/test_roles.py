@@ -78,7 +78,10 @@ def test_a_role_without_create_works_in_a_tally_that_another_role_made(
         assert len(bound.recall("nests")) == 2
         assert tally.read_only is None
         tally.drain()
-        assert all(each.status != "problem" for each in bound.operator.doctor())
+        findings = bound.operator.doctor()
+        assert all(each.status != "problem" for each in findings)
+        database = next(each.text for each in findings if each.check == "database")
+        assert "as tally_app, which may not make tables" in database
 
 
 def test_a_role_that_may_only_select_reads(server: Server, schema: str) -> None:
