@@ -11,10 +11,10 @@ from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 
-from tallystick.errors import Denied, InvalidInput
+from tallystick.errors import InvalidInput
 from tallystick.kit import Binder, RemoteBinder
-from tallystick.kit.binder import IDENTITY_KEYS, call_of_config
-from tallystick.records import AccessDecision, CallContext
+from tallystick.kit.binder import IDENTITY_KEYS, call_of_config, principal_mismatch
+from tallystick.records import CallContext
 
 _CHECKPOINTER = "__pregel_checkpointer"
 """Key of `configurable` that LangGraph fills where it asks for the state of a subgraph."""
@@ -43,13 +43,10 @@ def call_of(binder: Binder | RemoteBinder, config: Mapping[str, Any] | None) -> 
         return call
     named = call.configurable.get(_AUTHENTICATED)
     if named not in (None, "", user):
-        decision = AccessDecision(
-            allowed=False, reason="principal_mismatch", operation="read", surface=call.runtime
-        )
-        raise Denied(
-            decision,
-            f"{call.piece} was refused: the server's authentication names {user}, and "
-            f"configurable.{_AUTHENTICATED} names another actor ({named}).",
+        raise principal_mismatch(
+            call,
+            f"the server's authentication names {user}, and configurable.{_AUTHENTICATED} names "
+            f"another actor ({named}).",
         )
     return replace(call, configurable={**call.configurable, _AUTHENTICATED: user})
 

@@ -217,15 +217,21 @@ def _agree(first: _NamedActor, other: _NamedActor) -> bool:
     return other.actor.user in (first.actor.user, first.actor.acting_for)
 
 
-def _disagreement(call: CallContext, first: _NamedActor, other: _NamedActor) -> Denied:
+def principal_mismatch(call: CallContext, reason: str) -> Denied:
+    """Return the refusal of a call that names another user than the one who acts; `reason` is a
+    sentence and what to do.
+    """
     decision = AccessDecision(
         allowed=False, reason="principal_mismatch", operation="read", surface=call.runtime
     )
-    return Denied(
-        decision,
-        f"{call.piece} was refused: {first.place} names {first.actor.user} and {other.place} "
-        f"names another actor ({other.actor.user}). Name one, or give `actor_from` a function "
-        f"that decides.",
+    return Denied(decision, f"{call.piece} was refused: {reason}")
+
+
+def _disagreement(call: CallContext, first: _NamedActor, other: _NamedActor) -> Denied:
+    return principal_mismatch(
+        call,
+        f"{first.place} names {first.actor.user} and {other.place} names another actor "
+        f"({other.actor.user}). Name one, or give `actor_from` a function that decides.",
     )
 
 
@@ -501,14 +507,11 @@ def labels_of_users(namespaces: Iterable[Sequence[str]], template: Sequence[str]
 def _refuse_labels(call: CallContext, actor: Actor, labels: Iterable[str]) -> None:
     for label in labels:
         if label not in (actor.user, actor.acting_for):
-            decision = AccessDecision(
-                allowed=False, reason="principal_mismatch", operation="read", surface=call.runtime
-            )
-            raise Denied(
-                decision,
-                f"{call.piece} was refused: it acts as {actor.user}, and the namespace names "
-                f"another user ({label}). Name who acts in the config of the call, or give the "
-                f"piece the view of one user: {call.piece}(tally.bind(Actor(user=…))).",
+            raise principal_mismatch(
+                call,
+                f"it acts as {actor.user}, and the namespace names another user ({label}). Name "
+                f"who acts in the config of the call, or give the piece the view of one user: "
+                f"{call.piece}(tally.bind(Actor(user=…))).",
             )
 
 
