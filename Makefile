@@ -185,6 +185,10 @@ eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.js
 	@case "$(ARGS)" in *--plots*) $(call install,$(BIN)/python,--group bench);; esac
 	@$(BIN)/python -m tests.benchmarks.eval_recall "$(DATA)" $(ARGS)
 
+.PHONY: eval-everyday
+eval-everyday: $(VENV)/.dev ## measure what memory puts into the prompts of ordinary talk; DATA=file.json takes other dialogues
+	@$(BIN)/python -m tests.benchmarks.everyday $(DATA) $(ARGS)
+
 .PHONY: eval-discovery
 eval-discovery: $(VENV)/.dev ## measure whether the right tool of the MCP server is found; ARGS="--model openai:gpt-5" asks a model too
 	@$(BIN)/python -m tests.benchmarks.discovery $(ARGS)

@@ -131,6 +131,7 @@ def compile_messages(
         tools=tool_specs(tools),
         text=request,
         turn=turn,
+        conversation=call.session,
         namespace=namespace_for(namespace, call, bound.actor),
         query=query,
         model=model,

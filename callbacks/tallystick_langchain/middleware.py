@@ -59,7 +59,7 @@ from tallystick.kit import (
     recordable_metadata,
     register_enforcer,
 )
-from tallystick.kit.binder import call_of_config, namespace_for
+from tallystick.kit.binder import call_of_config, id_text, namespace_for
 from tallystick.kit.rendering import without_frames
 from tallystick.recorder import Run, Step, current_run, current_step, status_for
 from tallystick.records import (
@@ -381,17 +381,18 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         latest = next(users, None)
         execution = getattr(request.runtime, "execution_info", None)
         # An agent gives each message an id, so that the same words asked again are another turn.
+        call = self._call_context(request.runtime)
+        thread = id_text(getattr(execution, "thread_id", None)) or call.session
         turn = None
         if latest is not None and latest.id is not None:
-            turn = f"{getattr(execution, 'thread_id', None)} {latest.id}"
+            turn = f"{thread} {latest.id}"
         return RequestParts(
             items=items,
             tools=tools,
             text="" if latest is None else str(latest.text),
             turn=turn,
-            namespace=namespace_for(
-                self._namespace, self._call_context(request.runtime), bound.actor
-            ),
+            conversation=thread,
+            namespace=namespace_for(self._namespace, call, bound.actor),
             model=_model_name(request),
             window=_max_input_tokens(request.model),
         )

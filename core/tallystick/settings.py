@@ -206,6 +206,10 @@ class Settings(BaseSettings):
     """Days for which a person's edit is locked against agents, if the lock has no end of its
     own.
     """
+    profile_budget: int = Field(default=350, ge=0)
+    """Tokens of what a session is shown of a user at its first turn; 0 for nothing."""
+    session_pause_hours: float = Field(default=6.0, gt=0)
+    """Hours without a turn after which a session is shown its profile anew."""
     graph: bool = False
     """True if the names in what is remembered are linked into a graph of entities, by jobs: those
     that a model or `remember(entities=…)` gave, and where a text writes them exactly.

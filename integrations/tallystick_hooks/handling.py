@@ -14,15 +14,15 @@ from tallystick.errors import ApprovalRequired, Blocked, TallystickError
 from tallystick.kit import (
     OBSERVER,
     ToolCall,
-    framed_hits,
+    framed_pieces,
     has_rules,
     is_first_to_record,
     note_seen_again,
-    recall_for_turn,
     record_tool_call,
     record_tool_error,
     record_tool_result,
     recorded_elsewhere,
+    working_set_for,
 )
 from tallystick.operations import error_json
 from tallystick.records import RunRecord
@@ -34,7 +34,8 @@ from tallystick_learning import Learning
 __all__ = ["handle", "note_failure", "react"]
 
 SURFACE = "hook"
-_HITS = 6
+_MEMORIES = 3
+"""Memories that a prompt adds at most."""
 _MOST, _MOST_AT_END = {"turn-end": 20}, 400
 """Turns that are looked at, the newest: after a turn those before are kept already."""
 
@@ -92,17 +93,19 @@ def _explain_refusal(error: Exception) -> str:
 
 def _wake(bound: BoundTally, event: Event) -> Answer:
     with bound.run(event.agent, metadata=_metadata(event)):
-        return Answer(context=bound.wake().text)
+        return Answer(context=bound.wake(conversation=event.session).text)
 
 
 def _recall(bound: BoundTally, event: Event) -> Answer:
     prompt = event.prompt or ""
     if not prompt.strip():
         return Answer()
-    # The words of this session are in the prompt already.
     with bound.run(event.agent, goal=prompt, metadata=_metadata(event)):
-        hits = recall_for_turn(bound, prompt, limit=_HITS, turn=None, outside_of=event.session)
-        return Answer(context=framed_hits(bound, hits))
+        shown = working_set_for(
+            bound, prompt, conversation=event.session, turn=None, memories=_MEMORIES
+        )
+        # What the session was shown before is in its prompt.
+        return Answer(context=framed_pieces(bound, [piece for piece in shown if piece.new]))
 
 
 def _check(bound: BoundTally, event: Event) -> Answer:

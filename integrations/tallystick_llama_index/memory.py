@@ -32,10 +32,10 @@ from tallystick.aio import in_thread
 from tallystick.compiler import FRAMED
 from tallystick.errors import BudgetInfeasible, InvalidInput, NotFound
 from tallystick.errors.base import explain_validation
-from tallystick.kit import ActorSource, Binder, recall_for_turn
+from tallystick.kit import ActorSource, Binder, framed_pieces, working_set_for
 from tallystick.kit.binder import id_text
 from tallystick.kit.conversations import note_turns
-from tallystick.kit.rendering import framed_hits, without_frames
+from tallystick.kit.rendering import without_frames
 from tallystick.logs import get_logger
 from tallystick.memory import Item, Put
 from tallystick.records import (
@@ -73,8 +73,8 @@ class TallyMemory(BaseMemory):
 
     session_id: str
     token_limit: int = Field(default=8_000, ge=1)
-    memories: int = Field(default=8, ge=0)
-    """Number of memories from outside of the session that are recalled for the user's request."""
+    memories: int = Field(default=3, ge=0)
+    """Number of memories from outside of the session that a request of the user adds at most."""
     compile_config: CompileConfig = Field(default_factory=lambda: CompileConfig(relevance_floor=0))
     """By default without a floor of relevance: a retriever has chosen the nodes."""
     compaction: Compaction = "cut"
@@ -148,8 +148,8 @@ class TallyMemory(BaseMemory):
         latest = [ChatMessage(query, role=MessageRole.USER)] if is_waiting else []
         request = read_request([*history, *latest], count=count)
         turn = None if is_waiting or not requests else entries[requests[-1]].turn_id
-        hits = recall_for_turn(
-            bound, query, limit=self.memories, turn=turn, outside_of=self.session_id
+        remembered = working_set_for(
+            bound, query, conversation=self.session_id, turn=turn, memories=self.memories
         )
         compile_ = partial(
             bound.compile,
@@ -165,7 +165,7 @@ class TallyMemory(BaseMemory):
         last_turn = {item.id for item in _newest_turns(said, 0, count)}
         compiled: CompiledContext | None = None
         try:
-            compiled = compile_([*request.items, *hits], budget=limit)
+            compiled = compile_([*request.items, *remembered], budget=limit)
             is_small = not last_turn <= {item.id for item in compiled.selected_items}
         except BudgetInfeasible:
             is_small = True
@@ -238,7 +238,7 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
     """
 
     name: str = "tallystick"
-    memories: int = Field(default=8, ge=1)
+    memories: int = Field(default=3, ge=1)
     _binder: Binder = PrivateAttr()
     _queue: str = PrivateAttr()
     """Names the queue as it is now: a message that leaves it makes it another."""
@@ -277,8 +277,16 @@ class TallyMemoryBlock(BaseMemoryBlock[str]):
 
     def _recall(self, session: str, query: str, turn: str) -> str:
         bound = self._bound(session)
-        hits = recall_for_turn(bound, query, limit=self.memories, turn=turn)
-        return framed_hits(bound, hits)
+        # The turns of the session that are stored are those that left the prompt.
+        remembered = working_set_for(
+            bound,
+            query,
+            conversation=session,
+            in_prompt=False,
+            turn=turn,
+            memories=self.memories,
+        )
+        return framed_pieces(bound, remembered)
 
     def _bound(self, session: str) -> BoundTally:
         bound = self._binder.bound(call_of_tags(self._binder, session=session))

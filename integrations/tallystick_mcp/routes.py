@@ -64,7 +64,7 @@ EXPLORE: Mapping[str, Route] = {
     "history": _route("history", id="memory_id"),
     "source": _route("source", id="source_id"),
     "context": _route("context_pack", "query"),
-    "wake": _route("wake"),
+    "wake": _route("wake", id="conversation"),
     "working": _route("working_list", tool="memory_working", id="thread"),
     "runs": _route("runs", "limit", "before"),
     "steps": _route("steps", id="run_id"),

@@ -37,6 +37,7 @@ from tallystick.kit import (
     Speakers,
     check_flag,
 )
+from tallystick.kit.binder import id_text
 from tallystick.kit.rendering import without_frames
 from tallystick.operations import NOTICE
 from tallystick.records import Compaction, CompileConfig, Scope
@@ -208,6 +209,7 @@ class TallyContext(OncePerAgent):
             tools=request.tools,
             text=prompt_text(ctx.prompt or latest) or "",
             turn=str(ctx.run_id),
+            conversation=id_text(getattr(ctx, "conversation_id", None)),
             model=model,
             provider=provider,
             window=window_of(request_context.model),

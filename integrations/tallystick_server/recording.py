@@ -31,6 +31,7 @@ from tallystick.records import (
     JsonObject,
     Memory,
     MomentField,
+    Piece,
     PolicyRule,
     Receipt,
     Retention,
@@ -127,7 +128,7 @@ class ToolResult(RequestBody):
 class Compile(RequestBody):
     """Candidates, and the budget for which the best of them are chosen."""
 
-    items: tuple[ContextItem | Memory, ...] = Field(max_length=10_000, fail_fast=True)
+    items: tuple[ContextItem | Memory | Piece, ...] = Field(max_length=10_000, fail_fast=True)
     budget: int
     model: str | None = None
     provider: str | None = None

@@ -97,6 +97,7 @@ ROUTES: tuple[Route, ...] = (
         "Context",
         _route("context_pack", "POST /context/pack"),
         _route("wake", "POST /context/wake"),
+        _route("session_set", "POST /context/session"),
         _route("working_set", "POST /working"),
         _route("working_list", "GET /working"),
         _route("working_get", "GET /working/{name:path}"),

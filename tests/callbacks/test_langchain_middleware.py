@@ -162,12 +162,13 @@ def test_an_agent_is_given_what_it_remembers_and_each_call_has_a_receipt(
         assert [message.type for message in answer["messages"]] == ["human", "ai", "tool", "ai"]
         assert "tally_run" not in answer
         first, second = model.asked
-        assert [message.type for message in first] == ["system", "human", "human"]
-        assert "favourite number is 21" in str(first[1].content)
-        assert str(first[1].content).startswith(OPEN)
-        assert str(first[1].content).endswith(CLOSE)
+        assert [message.type for message in first] == ["system", "human"]
+        own, _, remembered = str(first[0].content).partition(OPEN)
+        assert own.strip() == "Be brief."
+        assert "favourite number is 21" in remembered
+        assert remembered.endswith(CLOSE)
         # The next request begins with this one, byte for byte.
-        assert [message.content for message in second[:3]] == [message.content for message in first]
+        assert [message.content for message in second[:2]] == [message.content for message in first]
 
         (run,) = anna.recordings.runs()
         assert run.status == "completed"

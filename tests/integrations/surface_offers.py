@@ -52,6 +52,7 @@ CLI_EXCLUDED = {
     "get": "`inspect` shows a memory with its reasons",
     "modify_many": "an application's call",
     "source": "`inspect` shows a source too, with the beginning of its text",
+    "session_set": "`wake --conversation` gives its text",
     "space": "`spaces` lists them all",
     "approval": "`approve` and `deny` show it before they ask",
     "erase_recorded": "an application's call, which has no preview's token yet",
@@ -235,6 +236,7 @@ MCP = Surface(
         ),
     },
     excluded={
+        "session_set": "explore with the mode wake and the id of a session gives its text",
         **dict.fromkeys(("remember_many", "modify_many"), "an application's call"),
         **dict.fromkeys(
             (

@@ -22,6 +22,7 @@ from tallystick.compiler import FRAMED
 from tallystick.kit.rendering import without_frames
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.records.framing import CLOSE, OPEN, without_codes
+from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 from tallystick_anthropic import render_messages
 from tallystick_langchain import TallyMiddleware, compile_messages
@@ -76,6 +77,8 @@ def _pydantic_ai(bound: BoundTally) -> str:
     texts: list[str] = []
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        _, mark, framed = (info.instructions or "").partition(OPEN)
+        texts.append(mark + framed)
         for part in messages[-1].parts:
             if isinstance(part, UserPromptPart):
                 pieces = [part.content] if isinstance(part.content, str) else part.content
@@ -148,7 +151,7 @@ def _lines(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_stored_text_looks_like_nothing_but_stored_text(open_sqlite: OpenTally, way: str) -> None:
-    with open_sqlite() as tally:
+    with open_sqlite(settings=Settings(profile_budget=4_000)) as tally:
         bound = tally.bind()
         stored = bound.remember(HOSTILE, speaker=SPEAKER)
         shown = WAYS[way](bound)
@@ -212,16 +215,15 @@ def test_what_was_recalled_for_an_earlier_turn_is_not_sent_again(open_sqlite: Op
         tea = bound.remember("Bob likes tea.").id
         pack = bound.wake().text
         sent = compile_messages([HumanMessage(QUESTION, id="one")], bound, budget=4_000)
-        assert any("likes tea" in str(message.content) for message in sent)
+        assert "likes tea" in str(sent[0].content)
         now = HumanMessage(f"{pack}\nAnd now?", id="two")
         assert now.content in [message.content for message in _asked(bound, now)]
         system = SystemMessage(pack)
-        assert pack in [
-            message.content for message in _asked(bound, HumanMessage("Hm?"), system_prompt=system)
-        ]
+        asked = _asked(bound, HumanMessage("Hm?"), system_prompt=system)
+        assert str(asked[0].content).startswith(pack)
 
         bound.forget(tea, reason="he stopped")
-        history = [*sent, AIMessage("Tea."), now, AIMessage("Tea, still.")]
+        history = [*sent[1:], AIMessage("Tea."), now, AIMessage("Tea, still.")]
         for again in (
             compile_messages([*history, HumanMessage("And Ann?")], bound, budget=4_000),
             _asked(bound, *history, HumanMessage("And Ann?")),

@@ -123,7 +123,7 @@ def test_a_memory_beside_the_model_is_recalled_once(open_sqlite: OpenTally, cont
         with TallyInstrumentation(anna, strict=True):
             asyncio.run(talk())
         texts = ["\n".join(each.content or "" for each in sent) for sent, _ in llm.heard]
-        assert [text.count(KEY) for text in texts] == [0, 1, 1]
+        assert [text.count(KEY) for text in texts] == [1, 1, 1]
         assert [text.count("Really") for text in texts] == [0, 0, 1]
         assert ("Hello?" in texts[2]) == (context == "request")
         reads = [

@@ -80,6 +80,8 @@ def budget_class(state: State, head: str, *, ranked: bool) -> str:
         return "retrieval" if ranked else "working_memory"
     if head in state.groups:
         return "working_memory"
+    if "profile" in item.tags:
+        return "policy"
     if not _KEPT.isdisjoint(item.tags) or item.metadata.get("memory_kind") in _KEPT:
         return "task_and_tools"
     return _BY_KIND.get(item.kind, "retrieval")

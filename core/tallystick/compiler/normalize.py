@@ -26,7 +26,15 @@ def normalize(state: State) -> State:
     request = state.request
     memories = {memory.id: memory for memory in request.memory_records}
     loose = [item for item in request.context_items if item.kind not in CONVERSATION]
-    loose += [_memory_item(memory) for memory in request.memory_records]
+    profile = frozenset(request.profile)
+    loose += [
+        _memory_item(
+            memory,
+            is_profile=memory.id in profile,
+            chosen_as=request.chosen_as.get(memory.id),
+        )
+        for memory in request.memory_records
+    ]
     loose += [_tool_item(spec) for spec in request.tool_specs]
     loose.sort(key=lambda item: item.id)
     messages = [item for item in request.context_items if item.kind in CONVERSATION]
@@ -46,10 +54,12 @@ def normalize(state: State) -> State:
     )
 
 
-def _memory_item(memory: Memory) -> ContextItem:
+def _memory_item(memory: Memory, *, is_profile: bool, chosen_as: str | None) -> ContextItem:
     tags = set(memory.tags) - _STEERING
     if memory.pinned:
         tags.add("pinned")
+    if is_profile:
+        tags.add("profile")
     if memory.kind == "constraint" and memory.attributes.get("hard") is True:
         tags.add("hard")
     metadata: JsonObject = {"memory_kind": memory.kind, "version": memory.version}
@@ -57,6 +67,8 @@ def _memory_item(memory: Memory) -> ContextItem:
         metadata["subject"] = memory.subject
     if memory.occurred_at is not None:
         metadata["occurred_at"] = memory.occurred_at
+    if chosen_as is not None:
+        metadata["chosen_as"] = chosen_as
     if memory.sources:
         metadata["source_ids"] = [source.source_id for source in memory.sources]
     freshness = memory.freshness_ts

@@ -31,7 +31,12 @@ from tallystick.kit.call_tree import (
 )
 from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
 from tallystick.kit.confirmations import confirm_token, confirmed_version, refuse_unconfirmed
-from tallystick.kit.conversations import AGENT_CONFIG, conversation_context, recall_for_turn
+from tallystick.kit.conversations import (
+    AGENT_CONFIG,
+    conversation_context,
+    framed_pieces,
+    working_set_for,
+)
 from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.kit.enforcement import (
     claim_enforcement,
@@ -171,6 +176,7 @@ __all__ = [
     "dump_model",
     "enforcing",
     "framed_hits",
+    "framed_pieces",
     "goal_of_thread",
     "has_rules",
     "is_enforced",
@@ -185,7 +191,6 @@ __all__ = [
     "note_unsent",
     "record_sent",
     "on_close",
-    "recall_for_turn",
     "record_approval",
     "recorded_elsewhere",
     "record_tool_call",
@@ -205,4 +210,5 @@ __all__ = [
     "rows_of_store",
     "tap",
     "refuse_unconfirmed",
+    "working_set_for",
 ]

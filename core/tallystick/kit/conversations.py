@@ -1,9 +1,5 @@
-"""What is recalled for a turn, the same in every runtime; and the context of one conversation in
-one call, for code without a framework.
-
-An agent calls its model several times for one request of the user. The request is recalled once:
-the same hits are shown at each call, so that the prompt keeps its prefix, until one of them was
-changed, forgotten or withdrawn.
+"""What memory shows in a session, the same in every runtime; and the context of one conversation
+in one call, for code without a framework.
 """
 
 from __future__ import annotations
@@ -15,65 +11,55 @@ from tallystick.compiler import FRAMED
 from tallystick.errors import InvalidInput
 from tallystick.kit.arguments import check_count
 from tallystick.kit.call_tree import run_under_way
+from tallystick.kit.rendering import framed_hits
 from tallystick.records import (
     CompileConfig,
     CompiledContext,
     ContextItem,
-    Hit,
     Memory,
+    Piece,
     Remembered,
     ToolSpec,
+    WorkingSet,
 )
 from tallystick.tally import BoundTally
-from tallystick.tally.captured_turns import Captured, Turn
+from tallystick.tally.captured_turns import Captured
+from tallystick.tally.observed_calls import thread_of
 from tallystick.tally.services import services_of
 
 
-def recall_for_turn(
+def working_set_for(
     bound: BoundTally,
     text: str,
     *,
-    limit: int,
+    conversation: str | None,
     turn: str | None,
-    outside_of: str | None = None,
+    memories: int,
+    in_prompt: bool = True,
+    profile_budget: int | None = None,
     namespace: tuple[str, ...] | None = None,
-) -> list[Hit]:
-    """Return the hits for the latest request of a user, best first, at most `limit`.
-
-    `turn` identifies the request: the run that answers it, or its conversation and its place there.
-    The same words in another turn are recalled anew, so that what was learnt since is found, and
-    always where `turn` is None. `outside_of` names a conversation whose own turns are left out,
-    because its messages are in the prompt already. Items of stores are recalled beneath
-    `namespace` alone. An empty text, a limit of 0, or a request that nothing is likely to answer
-    recalls nothing.
-    Raises as `recall`.
+) -> WorkingSet:
+    """Return the working set of a session at a turn, as `bound.working_set`; nothing where no
+    memories are wanted. Where nobody names the conversation it is that of the run under way.
     """
-    text = text.strip()
-    if not text or limit < 1:
-        return []
-    if turn is None:
-        return _recall(bound, text, limit, outside_of, namespace)
-    key = Turn(str(bound.actor), str(bound.scope), turn, text, limit, outside_of, namespace)
-    turn_hits = services_of(bound).turn_hits
-    hits = turn_hits.get(key)
-    if hits is None or not bound.still_stand(hits):
-        hits = _recall(bound, text, limit, outside_of, namespace)
-        turn_hits.put(key, hits)
-    return list(hits)
+    if memories < 1:
+        return WorkingSet()
+    if conversation is None and (run := run_under_way(bound)) is not None:
+        conversation = thread_of(run)
+    return bound.working_set(
+        text,
+        conversation=conversation,
+        in_prompt=in_prompt,
+        turn=turn,
+        memories=memories,
+        profile_budget=profile_budget,
+        namespace=namespace,
+    )
 
 
-def _recall(
-    bound: BoundTally,
-    text: str,
-    limit: int,
-    outside_of: str | None,
-    namespace: tuple[str, ...] | None,
-) -> list[Hit]:
-    if outside_of is None:
-        return list(bound.recall(text, limit=limit, namespace=namespace, only_confident=True))
-    # Twice as many are asked for, because some may be left out.
-    hits = bound.recall(text, limit=2 * limit, namespace=namespace, only_confident=True)
-    return [hit for hit in hits if hit.memory.conversation != outside_of][:limit]
+def framed_pieces(bound: BoundTally, pieces: Iterable[Piece]) -> str:
+    """Return pieces of a working set as one frame, as `framed_hits`; empty for none."""
+    return framed_hits(bound, [piece.hit for piece in pieces])
 
 
 def note_turns(
@@ -97,7 +83,7 @@ def note_turns(
 AGENT_CONFIG = CompileConfig(turn_share=20)
 """For agents with tools: the results that the turn will bring have room from the first step on."""
 
-_TURNS, _MEMORIES = 40, 8
+_TURNS, _MEMORIES = 40, 3
 
 
 def conversation_context(
@@ -132,12 +118,14 @@ def conversation_context(
     earlier: list[Memory] = []
     if turns:
         earlier = bound.memories(kinds=("turn",), conversation=conversation, limit=turns)[::-1]
-    hits = recall_for_turn(bound, message, limit=memories, turn=None, outside_of=conversation)
+    remembered = working_set_for(
+        bound, message, conversation=conversation, turn=None, memories=memories
+    )
     start = [] if system is None else [ContextItem(id="system", kind="system", content=system)]
     return bound.compile(
         [
             *start,
-            *hits,
+            *remembered,
             *(_turn(bound, turn) for turn in earlier),
             ContextItem(id="message", kind="user_msg", content=message),
             *items,

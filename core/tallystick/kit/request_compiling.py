@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import InvalidInput
 from tallystick.kit.arguments import check_config, check_count, check_rules, check_word
-from tallystick.kit.conversations import AGENT_CONFIG, recall_for_turn
+from tallystick.kit.conversations import AGENT_CONFIG, working_set_for
 from tallystick.recorder import Step
 from tallystick.records import (
     Compaction,
@@ -33,9 +33,9 @@ from tallystick.tally.services import services_of
 ContextMode: TypeAlias = Literal["request", "memory"]
 """The part of a request that is compiled: all of it, or what memory adds."""
 
-REQUEST_BUDGET, MEMORY_BUDGET, MEMORIES = 32_000, 2_000, 8
-"""Tokens of a request whose model has no known window, tokens of its memories, and memories to
-choose from, unless others are given.
+REQUEST_BUDGET, MEMORY_BUDGET, MEMORIES = 32_000, 2_000, 3
+"""Tokens of a request whose model has no known window, tokens of its memories, and memories that a
+turn adds at most, unless others are given.
 """
 _MOST_SHARES = {"history_share": 100, "turn_share": 90}
 
@@ -50,9 +50,9 @@ class RequestParts:
     text: str = ""
     """The latest request of the user, for which memories are recalled."""
     turn: str | None = None
-    """The turn that the request belongs to, as `recall_for_turn` takes it."""
+    """The turn that the request belongs to, as `working_set` takes it."""
     conversation: str | None = None
-    """The conversation whose own turns are among the items: memory leaves them out."""
+    """The session, whose own turns are among the items: memory leaves them out."""
     namespace: tuple[str, ...] | None = None
     query: str | None = None
     """The text that relevance is measured against; None is the latest request."""
@@ -85,10 +85,10 @@ class RequestCompiler:
         rules: Sequence[PolicyRule] = (),
     ) -> None:
         """`budget` is the tokens of a request, `reserve` of which stay free for the answer; by
-        default the window of the model, else 32,000. `memory_budget` is the most tokens of what is
-        recalled, `memories` the number to choose from. The shares are those of CompileConfig.
-        `compaction` is that of `compile`. Raises InvalidInput, also for an argument that the mode
-        cannot honour.
+        default the window of the model, else 32,000. `memory_budget` is the most tokens of what
+        memory shows, `memories` the most that a turn adds; 0 shows nothing. The shares are those of
+        CompileConfig. `compaction` is that of `compile`. Raises InvalidInput, also for an argument
+        that the mode cannot honour.
         """
         check_word("context", context, ContextMode)
         check_word("compaction", compaction, Compaction)
@@ -130,12 +130,14 @@ class RequestCompiler:
         adds, whose text is `memory_text`. Raises as `recall` and `compile`, and ActionDenied for
         what a rule over items keeps from the model and nothing compiles.
         """
-        hits = recall_for_turn(
+        remembered = working_set_for(
             bound,
             request.text,
-            limit=self._memories,
+            conversation=request.conversation,
             turn=request.turn,
-            outside_of=request.conversation,
+            memories=self._memories,
+            # A profile may have half of what memory may show: turns come.
+            profile_budget=min(bound.tally.settings.profile_budget, self._memory_budget // 2),
             namespace=request.namespace,
         )
         facts: dict[str, Any] = {
@@ -150,7 +152,7 @@ class RequestCompiler:
             model_facts = {name: facts[name] for name in ("model", "provider", "task_type")}
             refuse_withheld(bound, plain, request.tools, **model_facts)
             return bound.compile(
-                hits,
+                remembered.pieces,
                 budget=self._memory_budget,
                 query=request.query or request.text or None,
                 config=self._config,
@@ -160,7 +162,7 @@ class RequestCompiler:
             )
         budget, reserve = self._room(request)
         return bound.compile(
-            [*request.items, *hits],
+            [*request.items, *remembered],
             budget=budget,
             reserve=reserve,
             query=request.query,

@@ -13,12 +13,13 @@ from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import ForgetRequest, forget_matching
 from tallystick.memory.packs import context_pack, wake
-from tallystick.memory.read import get, list_memories, newest, still_stand
+from tallystick.memory.read import get, list_memories, newest
 from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.remember import remember
 from tallystick.memory.sources import source
 from tallystick.memory.working import WorkingMemory
+from tallystick.memory.working_set import SessionTurn, working_set
 
 __all__ = [
     "CorrectionRequest",
@@ -28,6 +29,7 @@ __all__ = [
     "MemoryContext",
     "Put",
     "RecallRequest",
+    "SessionTurn",
     "WorkingMemory",
     "context_pack",
     "correct",
@@ -53,6 +55,6 @@ __all__ = [
     "remember",
     "source",
     "warm",
-    "still_stand",
     "wake",
+    "working_set",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_SESSIONS = 1_024
+"""Sessions whose state is kept by this process alone; the oldest go first."""
 _LABELS = ("status", "project", "assignee", "language")
 """Attributes that are labels, where they are texts."""
 
@@ -105,6 +109,30 @@ class SignalRequest(NamedTuple):
     """The number of memories that were searched."""
     weights: RecallWeights
     """A signal without one may be left out."""
+
+
+class SessionStates:
+    """The state of sessions that only this process knows: those without a name, and of actors who
+    may not write. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        """Know of no session yet."""
+        self._guard = threading.Lock()
+        self._states: OrderedDict[tuple[str, ...], str] = OrderedDict()
+
+    def get(self, key: tuple[str, ...]) -> str | None:
+        """Return what is kept under a key."""
+        with self._guard:
+            return self._states.get(key)
+
+    def put(self, key: tuple[str, ...], body: str) -> None:
+        """Keep the state of a session."""
+        with self._guard:
+            self._states[key] = body
+            self._states.move_to_end(key)
+            while len(self._states) > _SESSIONS:
+                self._states.popitem(last=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +208,8 @@ class MemoryContext:
     """The models that the tally was given, for its extensions."""
     extensions: tuple[MemoryExtension, ...] = ()
     known_scopes: KnownScopes = field(default_factory=KnownScopes)
+    sessions: SessionStates = field(default_factory=SessionStates)
+    """The working sets that only this process keeps."""
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))
 
     @property

@@ -27,7 +27,7 @@ from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.ports import TokenCounter
-from tallystick.records import Actor, ContextPack, Holds, Memory, PackItem, Scope
+from tallystick.records import Actor, ContextPack, Holds, Memory, PackItem, Scope, WorkingSet
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, frame_quotes
 from tallystick.records.times import moment_text
@@ -106,10 +106,11 @@ def wake(
     counter: TokenCounter,
     home: Scope,
     working: Sequence[PackItem] = (),
+    session: WorkingSet | None = None,
 ) -> ContextPack:
     """Return what to know at the start: `working`, the working memory of the run, then pins,
     constraints, preferences, decisions, open tasks, summaries and the latest notes; framed under
-    the key of `home`.
+    the key of `home`. Of a `session` its working set comes first, and stands for the latest notes.
 
     Newest first within each; each but pins and constraints takes a part of the budget, and more
     where others leave it. A text that is too long is cut. Raises Denied, InvalidInput.
@@ -123,9 +124,11 @@ def wake(
         }
         allowed = [scope for scope, decision in decisions.items() if decision.allowed]
         ids = [row.id for row in scopes.find(connection, allowed)]
+        pieces = session.pieces if session is not None else ()
+        of_session = {piece.hit.memory.id for piece in pieces}
         chosen: dict[str, memories.Stored] = {}
         reasons: dict[str, list[memories.Stored]] = {}
-        for why, kinds in _WAKES:
+        for why, kinds in _WAKES[: len(_WAKES) if session is None else -1]:
             stored = memories.latest(
                 connection,
                 ids,
@@ -137,13 +140,23 @@ def wake(
             )
             for entry in stored:
                 memory = entry.memory
-                if memory.id in chosen or not _wakes(memory, why, now):
+                if memory.id in (chosen.keys() | of_session) or not _wakes(memory, why, now):
                     continue
                 chosen[memory.id] = entry
                 reasons.setdefault(why, []).append(entry)
         rivals = contradictions(connection, context, actor, chosen.values(), now)
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
     groups = {"working": list(working)}
+    for piece in pieces:
+        groups.setdefault(f"session {piece.chosen_as}", []).append(
+            _item(
+                piece.hit.memory,
+                piece.hit.source_ids,
+                piece.hit.access_reason,
+                why=piece.chosen_as,
+                contradicted_by=piece.hit.contradicted_by,
+            )
+        )
     for why, entries in reasons.items():
         groups[why] = [
             _item(
@@ -157,11 +170,11 @@ def wake(
         ]
     items = [item for group in groups.values() for item in group]
     shown = {memory_id: entry.memory for memory_id, entry in chosen.items()}
+    shown |= {piece.hit.memory.id: piece.hit.memory for piece in pieces}
     filling = _Filling(context, budget_tokens, counter, shown, longest=_OF_WAKE)
     for why, group in groups.items():
-        share = (
-            filling.remaining if why in ("pinned", "constraint") else int(budget_tokens * _SHARE)
-        )
+        is_first = why in ("pinned", "constraint") or why.startswith("session ")
+        share = filling.remaining if is_first else int(budget_tokens * _SHARE)
         for item in group:
             share -= filling.add(item, share)
     # The rest that one reason leaves, the next ones may use.

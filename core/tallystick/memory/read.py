@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -121,17 +121,6 @@ def _filter_docs(
     if request.source is not None:
         filters.append(search.from_source(connection, scope_ids, request.source))
     return set.intersection(*filters) if filters else None
-
-
-def still_stand(context: MemoryContext, actor: Actor, recalled: Iterable[Memory]) -> bool:
-    """Return True if memories that were recalled are unchanged, and may be read still. Nothing is
-    logged.
-    """
-    with context.store.database.read() as connection:
-        return all(
-            _standing(connection, context, actor, memory.id, memory.version) is not None
-            for memory in recalled
-        )
 
 
 def text_for_model(

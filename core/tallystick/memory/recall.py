@@ -4,9 +4,9 @@ order with its reasons.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from tallystick.access import is_expired
 from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
+_T = TypeVar("_T")
 _DEPTH = 50
 """The memories that each of words and vectors proposes, at least."""
 _RERANKED = 50
@@ -126,15 +127,28 @@ def recall(
     """
     request = request or RecallRequest()
     require_answerable(request)
+    return with_sound_segments(
+        context,
+        scope_list,
+        lambda: _recall(context, actor, scope_list, query, request, logged=logged),
+    )
+
+
+def with_sound_segments(
+    context: MemoryContext, scope_list: Sequence[Scope], read: Callable[[], _T]
+) -> _T:
+    """Return what `read` does of the corpora of these scopes; again without a segment that turns
+    out to be damaged, or gone.
+    """
     for _ in scope_list:
         try:
-            return _recall(context, actor, scope_list, query, request, logged=logged)
+            return read()
         except SegmentDamaged as error:
             context.corpora.distrust(error.scope_id, error.revision)
         except SegmentGone as error:
             # The segment was made anew since this process began to read of it.
             context.corpora.drop(error.scope_id)
-    return _recall(context, actor, scope_list, query, request, logged=logged)
+    return read()
 
 
 def _recall(
@@ -153,11 +167,11 @@ def _recall(
         analysed = _analyse(connection, context, scope_list, query, request, now)
     # Two snapshots with the embedder between them: one that is slow or far away must not hold a
     # reader.
-    vector = context.query_vector(analysed.meaning) if analysed.corpora else None
+    vector = context.query_vector(analysed.meaning) if analysed.searched.corpora else None
     with context.store.database.read() as connection, reading(connection):
         ranking = _search(connection, context, analysed, vector, request, now)
         decisions, candidates, rivals = _readable(
-            connection, context, actor, scope_list, analysed.scopes, ranking, request, now
+            connection, context, actor, scope_list, analysed.searched.scopes, ranking, request, now
         )
         # A reranker and a budget choose among more than the limit.
         chosen = (
@@ -332,15 +346,9 @@ class _AnalysedQuery:
     question: Question
     meaning: str
     """The words to embed, of the query as the embedder may see it."""
-    corpora: dict[int, Corpus]
-    revisions: dict[int, int]
-    scopes: dict[int, Scope]
-    by_chroma: frozenset[int] = frozenset()
-    """The scopes of which Chroma is asked for the nearest vectors."""
+    searched: SearchedScopes
     is_stored: bool = False
     """True if part of the scopes' text is read from the database."""
-    fallback: str | None = None
-    """Why Chroma is not asked for others that belong there."""
 
 
 def _analyse(
@@ -351,11 +359,8 @@ def _analyse(
     request: RecallRequest,
     now: int,
 ) -> _AnalysedQuery:
-    rows = scopes.revisions(connection, scope_list)
-    scope_of = {row.id: row.scope for row, _ in rows}
-    revisions = {row.id: revision for row, revision in rows}
-    by_chroma, fallback = _asked_of_chroma(connection, context, list(revisions))
-    corpora = _corpora(connection, context, revisions, by_chroma)
+    searched = searched_scopes(connection, context, scope_list)
+    corpora = searched.corpora
     is_stored = any(corpus.is_sketched for corpus in corpora.values())
     asked_at = now if request.asked_at is None else request.asked_at
     question = ask(query, list(corpora.values()), asked_at)
@@ -365,9 +370,33 @@ def _analyse(
     meaning = (
         question if outgoing == query else ask(outgoing, list(corpora.values()), asked_at)
     ).meaning
-    return _AnalysedQuery(
-        question, meaning, corpora, revisions, scope_of, by_chroma, is_stored, fallback
-    )
+    return _AnalysedQuery(question, meaning, searched, is_stored)
+
+
+class SearchedScopes(NamedTuple):
+    """What a question is looked for in."""
+
+    corpora: dict[int, Corpus]
+    revisions: dict[int, int]
+    scopes: dict[int, Scope]
+    by_chroma: frozenset[int] = frozenset()
+    """The scopes of which Chroma is asked for the nearest vectors."""
+    fallback: str | None = None
+    """Why Chroma is not asked for others that belong there."""
+
+
+def searched_scopes(
+    connection: Connection, context: MemoryContext, scope_list: Sequence[Scope]
+) -> SearchedScopes:
+    """Return the corpora of scopes by their numbers, as they are now; those that nothing was
+    written to are left out.
+    """
+    rows = scopes.revisions(connection, scope_list)
+    revisions = {row.id: revision for row, revision in rows}
+    by_chroma, fallback = _asked_of_chroma(connection, context, list(revisions))
+    corpora = _corpora(connection, context, revisions, by_chroma)
+    scope_of = {row.id: row.scope for row, _ in rows}
+    return SearchedScopes(corpora, revisions, scope_of, by_chroma, fallback)
 
 
 def _search(
@@ -378,12 +407,13 @@ def _search(
     request: RecallRequest,
     now: int,
 ) -> _Ranking:
-    corpora, revisions, question = query.corpora, query.revisions, query.question
+    corpora, revisions, question = query.searched.corpora, query.searched.revisions, query.question
     if not corpora:
         return _Ranking([])
     weights = request.weights or context.weights
     warnings = [] if vector is not None else ["the query has no vector; found by words alone"]
-    by_chroma, fallback = query.by_chroma if vector is not None else frozenset(), query.fallback
+    by_chroma = query.searched.by_chroma if vector is not None else frozenset()
+    fallback = query.searched.fallback
     proposed: list[int] = []
     if by_chroma and vector is not None:
         try:
@@ -575,7 +605,8 @@ def _other_signals(
         values["task"] = np.array([float(doc in written) for doc in docs])
     if weights.project and request.project is not None:
         matches = [
-            _is_project(query.scopes[scope_id], request.project) for scope_id in query.corpora
+            _is_project(query.searched.scopes[scope_id], request.project)
+            for scope_id in query.searched.corpora
         ]
         values["project"] = join(
             [np.full(len(pool.rows), match) for pool, match in zip(pools, matches, strict=True)]
@@ -593,8 +624,9 @@ def _other_signals(
                 for doc in docs
             ]
         )
-    texts = sum(len(corpus) for corpus in query.corpora.values())
-    signals = SignalRequest(query.question.text, docs, [*query.corpora], texts, weights)
+    corpora = query.searched.corpora
+    texts = sum(len(corpus) for corpus in corpora.values())
+    signals = SignalRequest(query.question.text, docs, [*corpora], texts, weights)
     for extension in context.extensions:
         more = extension.signals(connection, context, signals)
         values |= {name: signal for name, signal in more.items() if weights.of(name)}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from pydantic import Field, SkipValidation
 
@@ -204,7 +204,7 @@ class WorkingMemory:
             WorkingValue(
                 name=value.name,
                 value=json.loads(value.body),
-                lifetime=value.lifetime,
+                lifetime=cast(Lifetime, value.lifetime),
                 updated_at=value.updated_at,
                 expires_at=value.expires_at,
             )

@@ -156,6 +156,13 @@ _TABLE = (
         _READ,
     ),
     _read(
+        "session_set",
+        "Working set of a session",
+        "Get what memory shows in a session: the profile, and what its turns add.",
+        _READ,
+        verb="working_set",
+    ),
+    _read(
         "history",
         "History of a memory",
         "Show everything that happened to a memory.",

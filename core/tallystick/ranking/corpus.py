@@ -232,6 +232,24 @@ class Corpus:
                 count += int(segment.alive[segment.owner[postings[0]]].sum())
         return count
 
+    @cached_property
+    def rarity(self) -> Floats:
+        """The rarity of each term by its number, in nats: its inverse document frequency among the
+        live rows, as in BM25 (Robertson and Zaragoza 2009); of meaningful words alone.
+        """
+        import numpy as np
+
+        terms = self.vocabulary.term_of
+        size = int(terms.max()) + 1 if len(terms) else 0
+        having = np.zeros(size, dtype=np.float64)
+        for segment in self.segments:
+            live = np.repeat(segment.alive, np.diff(segment.word_offsets))
+            having += np.bincount(terms[segment.words[live]], minlength=size)[:size]
+        texts = float(len(self))
+        having = np.minimum(having, texts)
+        rarity: Floats = np.log(1.0 + (texts - having + 0.5) / (having + 0.5))
+        return rarity
+
     def text_scores(
         self, weights: Mapping[str, float], *, average: float, loose: Iterable[str] = ()
     ) -> Floats:

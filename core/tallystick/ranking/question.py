@@ -123,7 +123,7 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     forms = _forms(surfaces, own, corpora)
 
     def weight(*terms: str) -> float:
-        return _inverse_frequency(statistics.slices, sum(map(frequency, terms)))
+        return inverse_frequency(statistics.slices, sum(map(frequency, terms)))
 
     weights: dict[str, float] = {}
     for surface, term in surfaces.items():
@@ -202,7 +202,7 @@ def _subject(query: str, named: Iterable[tuple[str, str]]) -> set[str]:
     return {place[3] for place in free} if _TOGETHER.fullmatch(between) else {free[0][3]}
 
 
-def _inverse_frequency(n_documents: int, frequency: int) -> float:
+def inverse_frequency(n_documents: int, frequency: int) -> float:
     """Return the rarity of a term that `frequency` of `n_documents` contain; above 0."""
     bounded = min(max(frequency, 0), n_documents)
     return math.log(1.0 + (n_documents - bounded + 0.5) / (bounded + 0.5))

@@ -308,6 +308,12 @@ class CompilationRequest(Persisted):
         ]
         return {**fields, "tool_specs": tools, "schema_version": 2}
 
+    chosen_as: dict[str, str] = {}
+    """Id of a memory of a session's working set to why it is there. Empty, it is left out of the
+    JSON, so that digests stay.
+    """
+    profile: tuple[str, ...] = ()
+    """Ids of the memories that stand in the stable prefix; left out like `chosen_as`."""
     contradictions: tuple[tuple[str, str], ...] | None = None
     """Pairs of ids of memories that contradict one another, as the tally knows them. None where no
     tally was asked: then values of one subject do. It is left out of the JSON, so that digests
@@ -317,8 +323,9 @@ class CompilationRequest(Persisted):
     @model_serializer(mode="wrap")
     def _without_empty_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        if not fields.get("tool_classes"):
-            fields.pop("tool_classes", None)
+        for name in ("tool_classes", "chosen_as", "profile"):
+            if not fields.get(name):
+                fields.pop(name, None)
         if fields.get("contradictions", ()) is None:
             del fields["contradictions"]
         return fields

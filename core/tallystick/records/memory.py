@@ -4,7 +4,7 @@ return.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import tzinfo
 from difflib import get_close_matches
 from typing import Annotated, Literal, Self
@@ -485,6 +485,12 @@ class Forgetting(Record):
     results: tuple[Forgotten, ...] = ()
 
 
+ChosenAs = Literal["pinned", "constraint", "preference", "fact", "statement", "match", "later"]
+"""Why a piece is in a working set: it is pinned, of such a kind, tells most of what was said,
+answers the request, or speaks later of what another piece does.
+"""
+
+
 class Hit(Record):
     """One recalled memory, with every reason for its place."""
 
@@ -540,6 +546,34 @@ class Hit(Record):
         if self.memory.corrected == "origin_gone":
             reasons.append("what it was concluded from is gone")
         return "; ".join(reasons) or "nothing speaks for it: it is the nearest there is"
+
+
+class Piece(Record):
+    """One memory of a working set."""
+
+    hit: Hit
+    """The memory as it is now."""
+    chosen_as: ChosenAs
+    profile: bool
+    """True for what stands in the stable prefix from the first turn of the session on."""
+    new: bool = False
+    """True if the turn added it."""
+
+
+class WorkingSet(Record):
+    """What memory shows in a session: the profile, then what the turns added, in their order."""
+
+    pieces: tuple[Piece, ...] = ()
+    replaced: tuple[str, ...] = ()
+    """Ids of the memories whose text changed since the last turn, or that others replaced."""
+    withdrawn: tuple[str, ...] = ()
+    """Ids of the memories that left since the last turn."""
+    asked_again: bool = False
+    """True if the turn was asked before: nothing was searched for it."""
+    warnings: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[Piece]:  # type: ignore[override] # of a record its pieces
+        return iter(self.pieces)
 
 
 _WHY = {

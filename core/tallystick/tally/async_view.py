@@ -32,7 +32,6 @@ from tallystick.records import (
 )
 from tallystick.tally import daily_verbs, model_calls
 from tallystick.tally.kept_turns import keep_tool_output, keep_turn
-from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.model_calls import ModelCall, ModelStream
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
@@ -310,7 +309,6 @@ class ServedTally(AsyncFace, TallyVerbs):
 class AsyncBoundTally(ServedTally):
     """What `bound.aio` is: each verb of a bound tally, awaited. Safe to share between tasks."""
 
-    still_stand = Offered(MemoryView.still_stand)
     call_model = Offered(model_calls.call_model)
     keep_turn = Offered(keep_turn)
     keep_tool_output = Offered(keep_tool_output)

@@ -30,6 +30,7 @@ from tallystick.records import (
     Json,
     JsonObject,
     Memory,
+    Piece,
     PolicyRule,
     Scope,
     ScoreWeights,
@@ -40,9 +41,9 @@ from tallystick.tally.enforcement import ask, settle
 from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tally.services import Services
 
-Candidate = ContextItem | Memory | Hit | WorkingMemory | Mapping[str, Any]
-"""A candidate of `compile`: an item, a memory, a recalled hit, the working memory of a run, or a
-mapping of item fields.
+Candidate = ContextItem | Memory | Hit | Piece | WorkingMemory | Mapping[str, Any]
+"""A candidate of `compile`: an item, a memory, a recalled hit, a piece of a working set, the
+working memory of a run, or a mapping of item fields.
 """
 
 
@@ -69,6 +70,10 @@ class Candidates(NamedTuple):
     """Ids of the memories that a recall found with confidence."""
     contradicted_by: Mapping[str, tuple[str, ...]] = {}
     """Id of each memory that a recall found to those that contradict it."""
+    chosen_as: Mapping[str, str] = {}
+    """Id of each memory of the session's working set to why it is there."""
+    profile: tuple[str, ...] = ()
+    """Ids of those that belong to the profile."""
 
 
 def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redactor) -> Candidates:
@@ -81,7 +86,15 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redac
     memories: list[Memory] = []
     found: set[str] = set()
     contradicted_by: dict[str, tuple[str, ...]] = {}
+    chosen_as: dict[str, str] = {}
+    profile: list[str] = []
     for candidate in candidates:
+        if isinstance(candidate, Piece):
+            # The session's request found it, or an earlier one: it stays, whatever is asked now.
+            found.add(candidate.hit.memory.id)
+            chosen_as[candidate.hit.memory.id] = candidate.chosen_as
+            profile += [candidate.hit.memory.id] if candidate.profile else []
+            candidate = candidate.hit
         if isinstance(candidate, Hit):
             if candidate.score >= CONFIDENT:
                 found.add(candidate.memory.id)
@@ -96,7 +109,14 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redac
             )
         else:
             items.append(_detach_mappings(ContextItem.load(candidate).at(zone)))
-    return Candidates(tuple(items), tuple(memories), frozenset(found), contradicted_by)
+    return Candidates(
+        tuple(items),
+        tuple(memories),
+        frozenset(found),
+        contradicted_by,
+        chosen_as,
+        tuple(profile),
+    )
 
 
 def require_fitting_scopes(

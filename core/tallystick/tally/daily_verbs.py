@@ -14,6 +14,7 @@ from pydantic import Field, SkipValidation
 from tallystick import memory
 from tallystick.errors import InvalidInput
 from tallystick.memory import WorkingMemory
+from tallystick.memory.fields import labels_of
 from tallystick.memory.item_summaries import queue_wishes, read_summaries
 from tallystick.policy.rules import CALLS, check_rules
 from tallystick.policy.tool_schemas import read_by_schema
@@ -29,6 +30,7 @@ from tallystick.records import (
     CompileConfig,
     CompiledContext,
     ContextItem,
+    ContextPack,
     Coverage,
     Explored,
     ExploreMode,
@@ -40,7 +42,10 @@ from tallystick.records import (
     PolicyRule,
     Retention,
     TargetProfile,
+    Texts,
     ToolSpec,
+    Words,
+    WorkingSet,
     tuple_of,
 )
 from tallystick.records.arguments import (
@@ -48,6 +53,7 @@ from tallystick.records.arguments import (
     Force,
     IdempotencyKey,
     IfVersion,
+    OtherScopes,
     Reason,
     StateFilter,
 )
@@ -69,7 +75,13 @@ from tallystick.tally.enforcement import (
     copied_arguments,
     refuse_withheld,
 )
-from tallystick.tally.memory_view import MemoryView
+from tallystick.tally.memory_view import (
+    MemoryView,
+    TokenBudget,
+    TokenModel,
+    pack_items,
+    record_pack,
+)
 from tallystick.tally.observed_calls import ObservedCall
 
 Fact = Annotated[str | None, SkipValidation]
@@ -222,6 +234,109 @@ def explore(
     return explored
 
 
+def working_set(
+    view: MemoryView,
+    text: Annotated[str, Field(description="The latest request of the user.")] = "",
+    *,
+    conversation: Annotated[
+        Words | None, Field(description="The session; its own turns are left out.")
+    ] = None,
+    in_prompt: Annotated[
+        bool, Field(description="False where the prompt lacks the turns of the session.")
+    ] = True,
+    turn: Annotated[
+        str | None, Field(description="The turn: asked again, it has the same pieces.")
+    ] = None,
+    memories: Annotated[
+        int, Field(description="Memories that the request adds at most; 0 for none.", ge=0, le=20)
+    ] = 3,
+    profile_budget: Annotated[
+        int | None, Field(description="Tokens of the profile; by default as set.", ge=0)
+    ] = None,
+    namespace: Annotated[
+        Texts | None, Field(description="Items of stores beneath this namespace as well.")
+    ] = None,
+    scopes: OtherScopes = None,
+) -> WorkingSet:
+    """Return what memory shows in a session, for its prompt: give the pieces to `compile`.
+
+    The first turn of a `conversation` has a profile: what is pinned, instructions, preferences and
+    facts, then what else the user said that tells most, within `profile_budget` tokens (the setting
+    of that name). Each turn adds what its request finds, where the match is unusual for this user,
+    and keeps what was there until it changes: then `replaced` and `withdrawn` name it. After a
+    pause (the setting `session_pause_hours`) the session begins anew. Without a conversation the
+    turn is a session of its own. Raises Denied.
+    """
+    view._admit("read")
+    settings, readable = view._services.settings, view._scopes(scopes)
+    request = memory.SessionTurn(
+        text=text,
+        conversation=conversation,
+        in_prompt=in_prompt,
+        turn=turn,
+        namespace=None if namespace is None else labels_of(namespace),
+        most=memories,
+        budget=settings.profile_budget if profile_budget is None else profile_budget,
+        pause=round(settings.session_pause_hours * 3600),
+    )
+    with view._observe_call("memory_read", "working_set") as call:
+        chosen = memory.working_set(
+            view._services.memory,
+            view.actor,
+            readable,
+            view.scope,
+            request,
+            counter=view._services.counter(None),
+        )
+        if call.step is not None and not chosen.asked_again:
+            pieces = [
+                [piece.hit.memory.id, piece.hit.memory.version, piece.chosen_as, piece.new]
+                for piece in chosen.pieces
+            ]
+            summary = {
+                "memories": [[memory_id, version] for memory_id, version, *_ in pieces],
+                "replaced": list(chosen.replaced),
+                "withdrawn": list(chosen.withdrawn),
+                **({"warnings": list(chosen.warnings)} if chosen.warnings else {}),
+            }
+            call.record("memory_read", {"query": text, "pieces": pieces}, summary=summary)
+    return chosen
+
+
+def wake(
+    view: MemoryView,
+    *,
+    budget_tokens: TokenBudget = 1_200,
+    conversation: Annotated[
+        Words | None, Field(description="The session that begins, or goes on.")
+    ] = None,
+    scopes: OtherScopes = None,
+    model: TokenModel = None,
+) -> ContextPack:
+    """Return a pack without a query: pins, constraints, preferences, decisions, open tasks,
+    summaries and the latest notes. For a `conversation` its working set comes first, in place of
+    the latest notes, and what its later turns add follows from there.
+    """
+    view._admit("read")
+    readable = view._scopes(scopes)
+    session = None
+    if conversation is not None:
+        session = working_set(view, conversation=conversation, memories=0, scopes=scopes)
+    with view._observe_call("memory_read", "wake") as call:
+        pack = memory.wake(
+            view._services.memory,
+            view.actor,
+            readable,
+            budget_tokens=budget_tokens,
+            counter=view._services.counter(model),
+            working=pack_items(view._working_of_run(readable)),
+            home=view.scope,
+            session=session,
+        )
+        record_pack(call, {}, pack)
+    return pack
+
+
 def compile(
     view: MemoryView,
     items: CandidateItems,
@@ -304,6 +419,8 @@ def compile(
                 # Recall has found them; words and vectors alone would miss an answer to a
                 # question.
                 "relevance": dict.fromkeys(sorted(candidates.found), quantise(UNRELATED)),
+                "chosen_as": dict(candidates.chosen_as),
+                "profile": candidates.profile,
                 "tool_classes": view._services.call_rules.classes_of_schemas(tools, policy_rules),
                 "policy_rules": policy_rules,
                 "token_budget": budget,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SkipValidation
+from pydantic import Field
 
 from tallystick import memory
 from tallystick.access import Approvals, full_id, widens
@@ -45,7 +45,6 @@ from tallystick.records import (
     PackItem,
     Remembered,
     Scope,
-    Several,
     SourceId,
     SourceInspection,
     SourceRef,
@@ -98,7 +97,6 @@ TokenBudget = Annotated[int, Field(description="Tokens at most.", ge=1)]
 TokenModel = Annotated[
     str | None, Field(description="The model whose tokens are counted; else an estimate.")
 ]
-RecalledMemories = Annotated[Iterable[Memory | Hit], SkipValidation, Several]
 MemoryOrSourceId = Annotated[str, IdOf("memory", "source"), Field(description="Id of a memory.")]
 
 _HITS = 10
@@ -431,15 +429,6 @@ class MemoryView:
                 remaining -= tokens
         return fitting
 
-    def still_stand(self, recalled: RecalledMemories) -> bool:
-        """Return True if recalled memories may be shown again.
-
-        That is the case while none was changed, forgotten or withdrawn since. For callers that keep
-        the result of a recall for longer than one call.
-        """
-        memories = [hit.memory if isinstance(hit, Hit) else hit for hit in recalled]
-        return memory.still_stand(self._services.memory, self.actor, memories)
-
     def get(self, memory_id: MemoryId) -> Memory:
         """Return one memory. Raises NotFound for forgotten, hidden and absent ones alike."""
         self._admit("read")
@@ -611,34 +600,10 @@ class MemoryView:
                 query,
                 budget_tokens=budget_tokens,
                 counter=self._services.counter(model),
-                working=_pack_items(self._working_of_run(self._scopes(scopes))),
+                working=pack_items(self._working_of_run(self._scopes(scopes))),
                 home=self.scope,
             )
-            _record_pack(call, {"query": query}, pack)
-        return pack
-
-    def wake(
-        self,
-        *,
-        budget_tokens: TokenBudget = 1_200,
-        scopes: OtherScopes = None,
-        model: TokenModel = None,
-    ) -> ContextPack:
-        """Return a pack without a query: pins, constraints, preferences, decisions, open tasks,
-        summaries and the latest notes.
-        """
-        self._admit("read")
-        with self._observe_call("memory_read", "wake") as call:
-            pack = memory.wake(
-                self._services.memory,
-                self.actor,
-                self._scopes(scopes),
-                budget_tokens=budget_tokens,
-                counter=self._services.counter(model),
-                working=_pack_items(self._working_of_run(self._scopes(scopes))),
-                home=self.scope,
-            )
-            _record_pack(call, {}, pack)
+            record_pack(call, {"query": query}, pack)
         return pack
 
     def history(self, memory_id: MemoryId) -> list[HistoryEntry]:
@@ -690,11 +655,11 @@ class Part:
         return self._view._full_id(kinds, text)
 
 
-def _record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
+def record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
     ids = [item.id for item in pack.items if item.chosen_as != "working"]
     summary = {"memories": ids, "tokens": pack.tokens}
     call.record("memory_read", {**request, "items": ids}, summary=summary)
 
 
-def _pack_items(working: WorkingMemory | None) -> tuple[PackItem, ...]:
+def pack_items(working: WorkingMemory | None) -> tuple[PackItem, ...]:
     return () if working is None else working.pack_items()

@@ -32,6 +32,7 @@ from tallystick.records import (
     StepId,
     Texts,
     Transfer,
+    Words,
     checked_arguments,
 )
 from tallystick.records.arguments import (
@@ -304,7 +305,7 @@ class Operator:
             Field(description="extract, decide, summarize or summarize_item; by default any."),
         ] = None,
         limit: Annotated[Limit, Field(description="Calls at most.")] = 50,
-        before: Annotated[str | None, PAGE_BEFORE] = None,
+        before: Annotated[Words | None, PAGE_BEFORE] = None,
     ) -> list[OutboundCall]:
         """List the calls of models that Tallystick itself made, newest first and without the text
         that they were about: for an operator of every scope, else of the bound one.

@@ -217,5 +217,6 @@ class TallyVerbs:
     source = Offered(MemoryView.source)
     explore = Offered(daily_verbs.explore)
     pack = Offered(MemoryView.pack)
-    wake = Offered(MemoryView.wake)
+    wake = Offered(daily_verbs.wake)
+    working_set = Offered(daily_verbs.working_set)
     history = Offered(MemoryView.history)

@@ -47,7 +47,7 @@ from tallystick.storage.index.corpus_cache import CorpusCache
 from tallystick.storage.index.segment_files import SegmentFiles
 from tallystick.storage.rows import settings_rows
 from tallystick.tally.call_rules import CallRules
-from tallystick.tally.captured_turns import CapturedTurns, TurnHits
+from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
 from tallystick.tally.models import (
     DeciderLike,
@@ -230,7 +230,6 @@ class Services:
         self.working_sets = WorkingSets(
             self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
         )
-        self.turn_hits = TurnHits()
         self.captured_turns = CapturedTurns()
         self.sessions = Sessions()
         self.compile_requests = CompileRequests()
@@ -338,7 +337,6 @@ class Services:
         self.working_sets = WorkingSets(
             self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
         )
-        self.turn_hits = TurnHits()
         self.recorder.clear_caches()
 
     def close(self) -> None:

@@ -399,6 +399,8 @@ class BoundTally(MemoryView):
     on = daily_verbs.on
     forget = daily_verbs.forget
     explore = daily_verbs.explore
+    working_set = daily_verbs.working_set
+    wake = daily_verbs.wake
     compile = daily_verbs.compile
     run = daily_verbs.run
     join_run = daily_verbs.join_run

@@ -14,6 +14,7 @@ from tallystick.records import (
     CompiledContext,
     Foil,
     JsonObject,
+    Piece,
     Receipt,
     Retention,
     RunRecord,
@@ -206,10 +207,12 @@ class RemoteTally(_Face, TallyVerbs):
     ) -> CompiledContext:
         """Choose the best context that fits `budget` tokens, as `BoundTally.compile` does.
 
-        Candidates are items, memories and hits. Raises what that raises, but for `working`, which
+        Candidates are items, memories, hits and pieces of a working set. Raises what that raises, but for `working`, which
         stays with the tally.
         """
-        plain = [getattr(item, "memory", item) for item in items]
+        plain = [
+            item if isinstance(item, Piece) else getattr(item, "memory", item) for item in items
+        ]
         body = body_of(Compile, {"items": plain, "budget": budget, **options})
         call = Call(
             "POST",

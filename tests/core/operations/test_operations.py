@@ -220,7 +220,6 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "recordings": "has operations of its own",
     "reviews": "has operations of its own",
     "spaces": "has operations of its own",
-    "still_stand": "for adapters, which show recalled memories again",
     "threads": "the checkpoints of a runtime, which its adapter offers",
     "tokens": "has operations of its own",
     "working": "has operations of its own",

@@ -9,7 +9,6 @@ from tests.benchmarks.facts import LANGUAGES, UNRELATED, UNRELATED_OF_MINE, Fact
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.errors import InvalidInput
-from tallystick.kit import recall_for_turn
 from tallystick.records import NewMemory
 
 OpenTally = Callable[..., Tally]
@@ -118,21 +117,6 @@ def test_min_score_keeps_what_is_likely_to_answer(open_sqlite: OpenTally) -> Non
                 anna.recall("nuts", min_score=wrong)
 
 
-def test_an_adapter_shows_nothing_where_nothing_answers(open_sqlite: OpenTally) -> None:
-    with open_sqlite() as tally:
-        anna = tally.bind(ANNA)
-        anna.remember_many(["I am allergic to nuts.", "My sister keeps bees."])
-        for outside in (None, "talk"):
-            shown = [
-                recall_for_turn(anna, text, limit=5, turn=None, outside_of=outside)
-                for text in ("What am I allergic to?", "Write a haiku about compilers.")
-            ]
-            assert ([hit.content for hit in shown[0]][:1], shown[1]) == (
-                ["I am allergic to nuts."],
-                [],
-            )
-
-
 def test_an_empty_tally_is_confident_of_nothing(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         found = tally.bind(ANNA).recall("What am I allergic to?")
@@ -145,7 +129,7 @@ def test_what_was_withheld_is_recorded_as_withheld_and_not_as_read(open_sqlite: 
         anna.remember_many(["I am allergic to nuts.", "My sister keeps bees."])
         with anna.run("cook") as run, run.step("model_call") as step:
             for text in ("What am I allergic to?", "Write a haiku about compilers."):
-                recall_for_turn(anna, text, limit=5, turn=None)
+                anna.recall(text, only_confident=True)
 
         known, unknown = [
             entry for entry in anna.recordings.entries(step.id) if entry.kind == "memory_read"

@@ -319,7 +319,6 @@ def test_a_sequence_of_ones_own_kind_is_a_sequence(bound: BoundTally) -> None:
             return self.names[index]
 
     assert bound.remember("The tern dives.", tags=Sources("birds")).status == "created"
-    assert bound.still_stand(bound.recall("what does the tern do?"))
 
 
 def test_the_options_of_opening_are_spelled_out_and_checked(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tallystick.kit import RequestCompiler, RequestParts
 from tallystick.ports import ModelResponse
 from tallystick.recorder import Run
 from tallystick.records import CompiledContext, ModelAnswer, ModelToolCall, ToolSpec
-from tallystick.tally import BoundTally
+from tallystick.tally import BoundTally, Candidate
 from tallystick_server import RemoteTally, serve_in_background
 from tallystick_server.client.runs import RemoteRun, RemoteStep
 
@@ -173,9 +173,10 @@ class _Conversation:
     def _answer(self, prompt: str, run: Run | RemoteRun, step: RemoteStep | object) -> ModelAnswer:
         if isinstance(step, RemoteStep):
             assert self._remote is not None
-            hits = self._remote.recall(prompt, limit=8) if self._memories else []
+            shown = self._remote.working_set(prompt, turn=run.id).pieces if self._memories else ()
             budget = self._budget or 32_000
-            compiled = self._remote.compile([*self._items, *hits], budget=budget, tools=self._specs)
+            items: list[Candidate] = [*self._items, *shown]
+            compiled = self._remote.compile(items, budget=budget, tools=self._specs)
             request = self._provider.render(compiled)
             step.record("request", request)
             response = self._provider.send(request).body

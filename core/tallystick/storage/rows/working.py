@@ -18,16 +18,18 @@ _PUT = Prepared(upsert(_t, (*_KEY, *_CHANGING), key=_KEY, replacing=_CHANGING))
 
 
 class Holder(NamedTuple):
-    """The run or thread that holds values, for as long as they live."""
+    """The run or thread that holds values, for as long as they live; or the session, or the user,
+    whose working set is kept.
+    """
 
-    lifetime: Literal["run", "thread"]
+    lifetime: Literal["run", "thread", "session", "user"]
     id: str
 
 
 class StoredValue(NamedTuple):
     """One value of a holder."""
 
-    lifetime: Literal["run", "thread"]
+    lifetime: Literal["run", "thread", "session", "user"]
     name: str
     body: str
     updated_at: int

@@ -102,7 +102,7 @@ OTHERS: dict[type, set[str]] = {
         "compile",
         "call_model",
         "stream_model",
-        "still_stand",
+        "working_set",
         # Recording: a run has its id, a step its place in the run.
         "run",
         "join_run",

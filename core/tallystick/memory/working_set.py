@@ -1,0 +1,615 @@
+"""Working sets: what memory puts into the prompt of a session.
+
+The first turn of a session gets a profile: what is pinned, standing instructions, preferences and
+facts, and the statements that tell most. Each later turn adds what its request finds, where the
+match is unusual for this user. A piece stays, word for word, until the session ends or the piece is
+changed, forgotten or withdrawn.
+
+What a session has is live state, as a checkpoint is: ids and numbers in the table of working
+memory, no text. What was shown stands in the receipts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tallystick.access import is_expired, replacements, visible_docs
+from tallystick.errors import Denied
+from tallystick.memory.context import MemoryContext, is_made_by_extension
+from tallystick.memory.contradictions import contradictions
+from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.passages import Content, content_of, says_the_same, shown_text
+from tallystick.memory.recall import (
+    SearchedScopes,
+    recall,
+    searched_scopes,
+    with_sound_segments,
+)
+from tallystick.memory.recall_request import RecallRequest
+from tallystick.memory.supersession import freshness_of, is_current
+from tallystick.ports import TokenCounter
+from tallystick.ranking import Corpus
+from tallystick.ranking.information import (
+    answered_as_task,
+    information,
+    later_on_same_matter,
+    stated,
+)
+from tallystick.ranking.question import inverse_frequency
+from tallystick.ranking.signals import is_assistant
+from tallystick.records import (
+    Actor,
+    ChosenAs,
+    Hit,
+    Memory,
+    Piece,
+    Scope,
+    WorkingSet,
+    text_digest,
+)
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.index.segments import reading
+from tallystick.storage.rows import edges, memories, scopes, working
+from tallystick.storage.rows.working import Holder
+
+_STATEMENTS = ("turn", "note")
+"""The kinds of what was said, as it was said."""
+_KINDS: tuple[tuple[ChosenAs, tuple[str, ...]], ...] = (
+    ("constraint", ("constraint", "rule")),
+    ("preference", ("preference",)),
+    ("fact", ("fact", "decision", "procedure", "plan", "task")),
+    ("statement", _STATEMENTS),
+)
+"""The kinds of a profile, in the order in which they are served."""
+_OVER = ("done", "cancelled")
+_READ = 48
+"""Memories of one reason that are read, those that tell most."""
+_LARGEST = 3
+"""A piece takes at most this part of a profile: a third."""
+_LEAST = 0.5
+"""The part of what the user's statements usually tell that one of a profile tells at least."""
+_FOUND = 15
+"""Hits that the pieces of a turn are chosen from."""
+_LINKS = 8
+"""Statements of one fact that are looked at."""
+_OF_BEST = 0.6
+"""The part of the best score that a piece has at least."""
+_QUANTILE = 0.8
+"""The part of a user's requests whose best match is a usual one."""
+_REQUESTS, _PRIOR, _PRIOR_MATCH = 40, 8, 2.5
+"""The latest requests of a user whose best matches say what is usual; the number of those that
+stand for them at first, and their match, in nats: that of a word which one text in twelve has.
+"""
+_SECOND = 1_000_000
+_USUAL_FOR = 90 * 24 * 3600 * _SECOND
+"""The time for which the scores of a user's requests are kept after the last one, microseconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionTurn:
+    """A turn of a session, for which memory shows its working set."""
+
+    text: str = ""
+    """The latest request of the user; empty where a session begins without one."""
+    conversation: str | None = None
+    """The session: a thread, a conversation, a run of a coding agent. Without one the turn is a
+    session of its own.
+    """
+    in_prompt: bool = True
+    """True if the own turns of the conversation are in the prompt already: they are left out."""
+    turn: str | None = None
+    """The turn, by the run that answers it or its place: asked again it has the same pieces. None
+    is always another turn.
+    """
+    namespace: tuple[str, ...] | None = None
+    """The items of stores beneath this namespace are found as well; None for none."""
+    most: int = 3
+    """Pieces that the request adds at most, beside later statements on the same matter."""
+    budget: int = 350
+    """Tokens of the profile."""
+    pause: int = 6 * 3600
+    """Seconds after which the session begins anew."""
+
+    @property
+    def running(self) -> str | None:
+        """The conversation whose turns are left out."""
+        return self.conversation if self.in_prompt else None
+
+
+class _Entry(NamedTuple):
+    """One piece as the session keeps it."""
+
+    id: str
+    version: int
+    chosen_as: ChosenAs
+    is_profile: bool
+    score: float
+
+
+@dataclass(frozen=True)
+class _State:
+    """What a session has."""
+
+    entries: tuple[_Entry, ...] = ()
+    turn: str | None = None
+    """The digest of the last turn."""
+    last: int = 0
+    """When that was, microseconds UTC."""
+
+    @classmethod
+    def load(cls, body: str) -> _State:
+        value = json.loads(body)
+        return cls(tuple(_Entry(*each) for each in value["pieces"]), value["turn"], value["last"])
+
+    def dumps(self) -> str:
+        return json.dumps({"pieces": self.entries, "turn": self.turn, "last": self.last})
+
+
+def working_set(
+    context: MemoryContext,
+    actor: Actor,
+    scope_list: Sequence[Scope],
+    home: Scope,
+    request: SessionTurn,
+    *,
+    counter: TokenCounter,
+) -> WorkingSet:
+    """Return the working set of a session at a turn, and keep it in `home` for the next one.
+
+    Nothing is in it twice, nor a turn beside the facts that stem from it. Raises Denied for the
+    first scope that the actor may not read.
+    """
+    for scope in dict.fromkeys(scope_list):
+        context.gate.require(actor, "read", scope)
+    kept = _Kept(context, actor, home, request)
+    before, usual = kept.load()
+    now = context.store.clock.now()
+    turn = None if request.turn is None else text_digest("turn", f"{request.turn} {request.text}")
+    begins = before is None or now - before.last > request.pause * _SECOND
+    state = _State() if before is None or begins else before
+    is_asked_again = not begins and turn is not None and state.turn == turn
+    found: Sequence[Hit] = ()
+    if request.text.strip() and request.most and not is_asked_again:
+        asked = RecallRequest(limit=_FOUND, namespace=request.namespace)
+        found = recall(context, actor, scope_list, request.text, asked, logged=False)
+        if request.running is not None:
+            found = [hit for hit in found if hit.memory.conversation != request.running]
+    match = found[0].signals.get("text", 0.0) if found else 0.0
+
+    def choose() -> WorkingSet:
+        with context.store.database.read() as connection, reading(connection):
+            chooser = _Chooser(connection, context, actor, scope_list, request, counter, now)
+            chooser.keep(state.entries)
+            if begins:
+                chooser.add_profile()
+            if match > 0 and match >= chooser.usual_match(usual):
+                chooser.add_matches(found)
+            return chooser.working_set()
+
+    chosen = with_sound_segments(context, scope_list, choose)
+    if not is_asked_again:
+        entries = tuple(
+            _Entry(
+                each.hit.memory.id,
+                each.hit.memory.version,
+                each.chosen_as,
+                each.profile,
+                round(each.hit.score, 6),
+            )
+            for each in chosen.pieces
+        )
+        usual = [*usual, round(match, 4)][-_REQUESTS:] if request.text.strip() else usual
+        warnings = kept.store(_State(entries, turn, now), usual, now)
+        chosen = chosen.model_copy(update={"warnings": warnings})
+    elif not chosen.replaced and not chosen.withdrawn:
+        return chosen.model_copy(update={"asked_again": True})
+    context.gate.log_read(actor, "working_set", scope_list, results=len(chosen.pieces))
+    return chosen
+
+
+class _Kept:
+    """Where a session is kept between its turns."""
+
+    def __init__(
+        self, context: MemoryContext, actor: Actor, home: Scope, request: SessionTurn
+    ) -> None:
+        self._context, self._actor, self._home = context, actor, home
+        self._pause = request.pause * _SECOND
+        who = json.dumps([actor.user, actor.agent])
+        session = request.conversation or request.turn
+        self._session = Holder("session", session) if session else None
+        self._usual = Holder("user", who)
+        self._name = who
+        # A turn without a conversation ends with its process.
+        self._is_stored = bool(request.conversation)
+
+    def load(self) -> tuple[_State | None, list[float]]:
+        """Return what the session has, or None at its first turn, and the best scores of the user's
+        latest requests.
+        """
+        now = self._context.store.clock.now()
+        holders = [self._usual, *([self._session] if self._session is not None else [])]
+        with self._context.store.database.read() as connection:
+            ids = [row.id for row in scopes.find(connection, [self._home])]
+            values = working.values_of(connection, ids, holders, at=now) if ids else []
+        bodies = {value.lifetime: value.body for value in values if value.name == self._name}
+        kept_here = self._context.sessions
+        state = bodies.get("session")
+        if state is None and self._session is not None:
+            state = kept_here.get(self._key("session", self._session.id))
+        usual = bodies.get("user") or kept_here.get(self._key("user", ""))
+        return None if state is None else _State.load(state), json.loads(usual or "[]")
+
+    def store(self, state: _State, usual: Sequence[float], now: int) -> tuple[str, ...]:
+        """Keep the state for the next turn; return what to say of it."""
+        body, scores = state.dumps(), json.dumps(usual)
+        if self._is_stored and self._write(body, scores, now):
+            return ()
+        if self._session is not None:
+            self._context.sessions.put(self._key("session", self._session.id), body)
+        self._context.sessions.put(self._key("user", ""), scores)
+        if not self._is_stored:
+            return ()
+        return ("the session is kept by this process alone: the actor may not write here",)
+
+    def _key(self, lifetime: str, holder: str) -> tuple[str, ...]:
+        return str(self._home), self._name, lifetime, holder
+
+    def _write(self, body: str, scores: str, now: int) -> bool:
+        """Write the rows of the session, and of the user's requests; return False where the actor
+        may not.
+        """
+        context, actor, home = self._context, self._actor, self._home
+        if context.store.database.unwritable is not None:
+            return False
+
+        def unit(tx: Connection) -> None:
+            context.gate.confirm(tx, actor, "write", home)
+            row = scopes.ensure(tx, home)
+            ends = now + self._pause
+            for holder, value, until in (
+                (self._session, body, ends),
+                (self._usual, scores, now + _USUAL_FOR),
+            ):
+                assert holder is not None
+                working.put(
+                    tx,
+                    row.id,
+                    holder,
+                    self._name,
+                    value,
+                    created_by=actor.user,
+                    at=now,
+                    expires_at=until,
+                )
+
+        try:
+            if not context.gate.require(actor, "write", home).allowed:
+                return False
+            context.store.database.write(unit, name="working_set", writes=Writes.of(home))
+        except Denied:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A memory that was chosen, and why."""
+
+    stored: memories.Stored
+    why: ChosenAs
+    is_profile: bool = False
+    is_new: bool = False
+    score: float = 0.0
+    found: Hit | None = None
+    """The hit that it is, where the request of the turn found it."""
+
+
+class _Chooser:
+    """Chooses the pieces of a session from one snapshot."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        context: MemoryContext,
+        actor: Actor,
+        scope_list: Sequence[Scope],
+        request: SessionTurn,
+        counter: TokenCounter,
+        now: int,
+    ) -> None:
+        self._connection, self._context, self._actor = connection, context, actor
+        self._request, self._counter, self._now = request, counter, now
+        self._decisions = {
+            scope: context.gate.decide(connection, actor, "read", scope)
+            for scope in dict.fromkeys(scope_list)
+        }
+        self._readable = [scope for scope, decision in self._decisions.items() if decision.allowed]
+        self._searched: SearchedScopes | None = None
+        self._chosen: dict[str, _Chosen] = {}
+        self._contents: list[Content] = []
+        self._facts: set[int] = set()
+        """What is in and is no statement."""
+        self._origins: tuple[set[int], set[int]] = set(), set()
+        """The statements from which some facts were concluded, and these facts."""
+        self._replaced: list[str] = []
+        self._withdrawn: list[str] = []
+
+    def working_set(self) -> WorkingSet:
+        """Return what was chosen."""
+        chosen = self._chosen.values()
+        among = [each.stored for each in chosen]
+        rivals = contradictions(self._connection, self._context, self._actor, among, self._now)
+        pieces = [
+            Piece(
+                hit=self._hit(each, rivals.get(memory_id, ())),
+                chosen_as=each.why,
+                profile=each.is_profile,
+                new=each.is_new,
+            )
+            for memory_id, each in self._chosen.items()
+        ]
+        return WorkingSet(
+            pieces=tuple(pieces),
+            replaced=tuple(self._replaced),
+            withdrawn=tuple(self._withdrawn),
+        )
+
+    def _hit(self, chosen: _Chosen, rivals: tuple[str, ...]) -> Hit:
+        if chosen.found is not None:
+            return chosen.found.model_copy(update={"contradicted_by": rivals})
+        memory = chosen.stored.memory
+        return Hit.model_construct(
+            memory=memory,
+            score=chosen.score,
+            signals={},
+            sources=(),
+            source_ids=tuple(source.source_id for source in memory.sources),
+            visible_to=memory.scope,
+            access_reason=self._decisions[memory.scope].reason,
+            path="none",
+            fresh=freshness_of(memory, is_history=False) == "current",
+            history=False,
+            replaced_by=None,
+            duplicates=(),
+            contradicted_by=rivals,
+            passage=None,
+        )
+
+    def keep(self, entries: Sequence[_Entry]) -> None:
+        """Keep what the session has: what was changed as it is now, what was replaced by what
+        holds instead; what may no longer be read goes.
+        """
+        if not entries:
+            return
+        stored = {
+            each.memory.id: each
+            for each in memories.get_many(self._connection, [entry.id for entry in entries])
+        }
+        superseded = [each.doc for each in stored.values() if each.memory.state == "superseded"]
+        heads = (
+            replacements(
+                self._connection, superseded, lambda scope: scope in self._readable, self._now
+            )
+            if superseded
+            else {}
+        )
+        standing = [
+            heads.get(stored[entry.id].doc, stored[entry.id])
+            for entry in entries
+            if entry.id in stored
+        ]
+        visible = {each.memory.id: each for each in self._visible(standing)}
+        for entry in entries:
+            known = stored.get(entry.id)
+            now_as = None if known is None else heads.get(known.doc, known)
+            if now_as is None or now_as.memory.id not in visible:
+                self._withdrawn.append(entry.id)
+                continue
+            memory = now_as.memory
+            if (memory.id, memory.version) != (entry.id, entry.version):
+                self._replaced.append(entry.id)
+            self._add(_Chosen(now_as, entry.chosen_as, entry.is_profile, score=entry.score))
+
+    def add_profile(self) -> None:
+        """Add what this user's agent should know from the first turn on, within the budget."""
+        remaining = self._request.budget
+        for why, candidates in self._profile_candidates():
+            for stored in candidates:
+                remaining -= self._take(stored, why, remaining)
+
+    def _take(self, stored: memories.Stored, why: ChosenAs, remaining: int) -> int:
+        """Add a piece to the profile if it fits, a statement with the latest one on its matter;
+        return their tokens, else 0.
+        """
+        if not self._is_wanted(stored):
+            return 0
+        together = [(stored, why)]
+        if why == "statement":
+            later = [each for each in self._later(stored) if self._is_wanted(each)]
+            together += [(each, "later") for each in later]
+        costs = [self._counter.count(shown_text(each.memory)) for each, _ in together]
+        most = remaining if why == "pinned" else self._request.budget // _LARGEST
+        if sum(costs) > remaining or max(costs) > most:
+            return 0
+        for each, reason in together:
+            self._add(_Chosen(each, reason, is_profile=True, is_new=True))
+        return sum(costs)
+
+    def _later(self, stored: memories.Stored) -> list[memories.Stored]:
+        """Return the latest statement on the matter of a statement, if there is a later one."""
+        corpus = self._corpora().get(stored.scope_id)
+        if corpus is None or stored.memory.kind not in _STATEMENTS:
+            return []
+        rows = corpus.rows_of([stored.doc])
+        if not len(rows):
+            return []
+        later, stated_rows = later_on_same_matter(corpus, int(rows[0])), self._statements(corpus)
+        latest = [row for row in later.tolist() if stated_rows[row]][:1]
+        return self._load([int(corpus.column("doc")[row]) for row in latest])
+
+    def usual_match(self, matches: Sequence[float]) -> float:
+        """Return the best match that a request of the user usually has, of those that are known;
+        what is above is unusual.
+        """
+        texts = sum(map(len, self._corpora().values()))
+        # Where texts are few, no word is rare.
+        prior = min(_PRIOR_MATCH, inverse_frequency(texts, 1) - 1.0)
+        known = sorted([*matches[-_REQUESTS:], *[prior] * _PRIOR])
+        return known[int(_QUANTILE * (len(known) - 1))]
+
+    def add_matches(self, found: Sequence[Hit]) -> None:
+        """Add the hits of a request that are near the best one."""
+        least = _OF_BEST * max(hit.score for hit in found)
+        near = [hit for hit in found if hit.score >= least and not hit.history]
+        by_id = {
+            each.memory.id: each
+            for each in memories.get_many(self._connection, [hit.memory.id for hit in near])
+        }
+        added = 0
+        for hit in near:
+            stored = by_id.get(hit.memory.id)
+            if added == self._request.most:
+                return
+            if stored is None or not self._is_wanted(stored):
+                continue
+            added += 1
+            self._add(_Chosen(stored, "match", is_new=True, found=hit, score=hit.score))
+            for later in self._later(stored):
+                if self._is_wanted(later):
+                    self._add(_Chosen(later, "later", is_new=True))
+
+    def _profile_candidates(self) -> Iterator[tuple[ChosenAs, list[memories.Stored]]]:
+        """Yield what a profile is chosen from, by reason, what tells most first."""
+        ids = list(self._corpora())
+        pinned = memories.latest(
+            self._connection,
+            ids,
+            states=("active",),
+            limit=_READ,
+            pinned=True,
+            without_kind=STORE_ITEM,
+        )
+        yield "pinned", self._visible(pinned)
+        told = {scope_id: information(corpus) for scope_id, corpus in self._corpora().items()}
+        for why, kinds in _KINDS:
+            docs: dict[int, float] = {}
+            for scope_id, corpus in self._corpora().items():
+                worth = told[scope_id]
+                rows = _of_kinds(corpus, kinds)
+                if why == "statement":
+                    rows = rows[self._statements(corpus)[rows]]
+                    rows = rows[worth[rows] >= _LEAST * _median(worth[rows])]
+                    worth_of_rows = worth[rows] * answered_as_task(corpus, rows)
+                else:
+                    worth_of_rows = worth[rows]
+                order = (-worth_of_rows).argsort(kind="stable")[:_READ]
+                numbers = corpus.column("doc")[rows[order]].tolist()
+                docs |= dict(zip(numbers, worth_of_rows[order].tolist(), strict=True))
+            loaded = self._load(docs)
+            if why == "statement":
+                docs = {each.doc: docs[each.doc] * self._worth(each.memory) for each in loaded}
+            loaded.sort(key=lambda each: (-docs[each.doc], each.doc))
+            yield why, [each for each in loaded if _is_open(each.memory)]
+
+    def _worth(self, memory: Memory) -> float:
+        """Return what a statement counts for beside what it tells: less where it asks or quotes,
+        and where others say as much in fewer tokens.
+        """
+        return stated(memory.content) / math.sqrt(self._counter.count(memory.content) or 1)
+
+    def _statements(self, corpus: Corpus) -> Any:
+        """Return for each row True for what a person said, outside of the running session."""
+        import numpy as np
+
+        vocabulary = corpus.vocabulary
+        assistants = [
+            number for name, number in list(vocabulary.speakers.items()) if is_assistant(name)
+        ]
+        kinds = [vocabulary.kinds.get(kind, -1) for kind in _STATEMENTS]
+        running = vocabulary.conversations.get(self._request.running or "", -2)
+        return (
+            corpus.alive
+            & np.isin(corpus.column("kind"), kinds)
+            & ~np.isin(corpus.column("speaker"), assistants)
+            & (corpus.column("conversation") != running)
+        )
+
+    def _corpora(self) -> dict[int, Corpus]:
+        if self._searched is None:
+            self._searched = searched_scopes(self._connection, self._context, self._readable)
+        return self._searched.corpora
+
+    def _load(self, docs: Collection[int]) -> list[memories.Stored]:
+        loaded = memories.get_docs(self._connection, docs, within=list(self._corpora()))
+        return self._visible(loaded.values())
+
+    def _visible(self, stored: Iterable[memories.Stored]) -> list[memories.Stored]:
+        """Return those that hold, and that the actor may read."""
+        readable = [
+            each
+            for each in stored
+            if each.memory.scope in self._readable
+            and each.memory.state == "active"
+            and is_current(each.memory, self._now)
+            and not is_expired(each.memory.expires_at, self._now)
+            and not is_made_by_extension(each.memory)
+        ]
+        visible = visible_docs(
+            self._connection, self._context.gate, self._actor, readable, self._now
+        )
+        return [each for each in readable if each.doc in visible]
+
+    def _is_wanted(self, stored: memories.Stored) -> bool:
+        """Return True unless a memory is in, or what it says is, or a fact that was concluded from
+        it.
+        """
+        memory = stored.memory
+        if memory.id in self._chosen:
+            return False
+        if memory.kind in _STATEMENTS and (
+            memory.extraction_status == "done" or stored.doc in self._told_by_facts()
+        ):
+            return False
+        content = content_of(shown_text(memory))
+        return not any(says_the_same(content, other) for other in self._contents)
+
+    def _told_by_facts(self) -> set[int]:
+        """Return the statements from which the facts that are in were concluded."""
+        origins, facts = self._origins
+        if facts != self._facts:
+            links = edges.leaving(
+                self._connection, "DERIVED_FROM", self._facts, most=_LINKS * len(self._facts)
+            )
+            origins = {link.to_doc for link in links}
+            self._origins = origins, set(self._facts)
+        return origins
+
+    def _add(self, chosen: _Chosen) -> None:
+        memory = chosen.stored.memory
+        self._chosen[memory.id] = chosen
+        self._contents.append(content_of(shown_text(memory)))
+        if memory.kind not in _STATEMENTS:
+            self._facts.add(chosen.stored.doc)
+
+
+def _of_kinds(corpus: Corpus, kinds: Sequence[str]) -> Any:
+    """Return the live rows of some kinds."""
+    import numpy as np
+
+    numbers = [corpus.vocabulary.kinds.get(kind, -1) for kind in kinds]
+    return np.flatnonzero(corpus.alive & np.isin(corpus.column("kind"), numbers))
+
+
+def _median(values: Any) -> float:
+    """Return the middle one of some values, of an even number the lower of two."""
+    return float(sorted(values.tolist())[(len(values) - 1) // 2]) if len(values) else 0.0
+
+
+def _is_open(memory: Memory) -> bool:
+    return memory.kind != "task" or memory.attributes.get("status") not in _OVER

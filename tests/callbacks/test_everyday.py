@@ -1,0 +1,32 @@
+"""In ordinary talk a session is shown what it needs, and each way to ask shows the same."""
+
+from __future__ import annotations
+
+from tests.benchmarks.everyday import DATA, Direct, Fts5, Middleware, Score, load, score
+
+DIALOGUES = load(DATA)
+
+
+def test_a_working_set_has_more_of_what_is_needed_than_full_text_search() -> None:
+    ours, theirs = Score(), Score()
+    for dialogue in DIALOGUES:
+        memory = Direct()
+        ours.add(score(memory, dialogue))
+        memory.close()
+        theirs.add(score(Fts5(), dialogue))
+
+    assert ours.needs == theirs.needs
+    assert ours.met > 1.3 * theirs.met
+    assert ours.useful / ours.shown > theirs.useful / theirs.shown
+    assert ours.silent > theirs.silent
+    assert ours.outdated < theirs.outdated
+
+
+def test_the_requests_of_an_agent_have_the_working_set() -> None:
+    dialogue = next(each for each in DIALOGUES if each.language == "zh")
+    scores = []
+    for memory in (Direct(), Middleware(dialogue)):
+        scores.append(score(memory, dialogue))
+        memory.close()
+    assert scores[0] == scores[1]
+    assert scores[0].met
