@@ -721,7 +721,7 @@ async def test_an_argument_that_a_mode_does_not_have_is_refused(tally: Tally, mo
         found = payload(await client.call_tool("search", {"query": "x", "before": "x"}))
 
     assert explored["error"]["message"] == snapshot(
-        'explore: depth is not used in the mode wake, which takes id.'
+        "explore: depth is not used in the mode wake, which takes id."
     )
     assert managed["error"]["message"] == snapshot(
         "manage: into is not used by the action health, which takes no arguments."

@@ -135,7 +135,7 @@ def wake(
                 kinds=kinds,
                 states=("active",),
                 limit=_LATEST,
-                pinned=True if why == "pinned" else None,
+                pinned=why == "pinned",
                 without_kind=STORE_ITEM,
             )
             for entry in stored:

@@ -427,19 +427,21 @@ class _Chooser:
         """Add a piece to the profile if it fits, a statement with the latest one on its matter;
         return their tokens, else 0.
         """
-        if not self._is_wanted(stored):
+        most = remaining if why == "pinned" else min(remaining, self._request.budget // _LARGEST)
+        cost = self._counter.count(shown_text(stored.memory))
+        if cost > most or not self._is_wanted(stored):
             return 0
-        together = [(stored, why)]
-        if why == "statement":
-            later = [each for each in self._later(stored) if self._is_wanted(each)]
-            together += [(each, "later") for each in later]
-        costs = [self._counter.count(shown_text(each.memory)) for each, _ in together]
-        most = remaining if why == "pinned" else self._request.budget // _LARGEST
-        if sum(costs) > remaining or max(costs) > most:
-            return 0
-        for each, reason in together:
-            self._add(_Chosen(each, reason, is_profile=True, is_new=True))
-        return sum(costs)
+        together = [_Chosen(stored, why, is_profile=True, is_new=True)]
+        for later in self._later(stored) if why == "statement" else []:
+            cost_of_later = self._counter.count(shown_text(later.memory))
+            if cost_of_later > min(most, remaining - cost):
+                return 0
+            if self._is_wanted(later):
+                together.append(_Chosen(later, "later", is_profile=True, is_new=True))
+                cost += cost_of_later
+        for each in together:
+            self._add(each)
+        return cost
 
     def _later(self, stored: memories.Stored) -> list[memories.Stored]:
         """Return the latest statement on the matter of a statement, if there is a later one."""

@@ -243,6 +243,7 @@ memories = Table(
         sqlite_where=text("conversation IS NOT NULL"),
     ),
     Index(None, "scope_id", "state", "doc"),
+    Index("ix_memories_pinned", "scope_id", "state", "doc", sqlite_where=text("pinned")),
     sqlite_autoincrement=True,
 )
 """One row per memory: identity, state and the columns that queries filter by. Its text is in its

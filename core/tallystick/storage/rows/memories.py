@@ -320,7 +320,7 @@ def latest(
     run_id: str | None = None,
     limit: int,
     before_doc: int | None = None,
-    pinned: bool | None = None,
+    pinned: bool = False,
     without_kind: str | None = None,
     but_docs: Sequence[int] = (),
     only_docs: Collection[int] | None = None,
@@ -352,8 +352,9 @@ def latest(
         query = query.where(said_at >= since)
     if until is not None:
         query = query.where(said_at < until)
-    if pinned is not None:
-        query = query.where(_m.c.pinned.is_(pinned))
+    if pinned:
+        # As the index of pinned memories spells it.
+        query = query.where(literal_column("memories.pinned"))
     if before_doc is not None:
         query = query.where(_m.c.doc < before_doc)
     if without_kind is not None:
