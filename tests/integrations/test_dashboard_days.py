@@ -223,6 +223,21 @@ def test_what_a_run_keeps_in_working_memory_is_on_its_page(there: Served, ada: B
         assert bob.get(f"runs/{run.id}/working").status == 404
 
 
+def test_what_a_session_is_shown_is_on_the_page_of_its_runs(there: Served, ada: Browser) -> None:
+    bound = there.tally.bind(ADA)
+    kept = bound.remember("Hedgehogs sleep from November to March.", kind="fact").id
+    bound.working_set("Hello", conversation="winter")
+    with bound.run("planner", metadata={"thread_id": "winter"}) as run:
+        pass
+    page = ada.get(f"runs/{run.id}/working")
+
+    assert "Hedgehogs sleep from November" in page.text
+    assert "fact, profile" in page.text
+    assert ada.get(f"memories/{kept}").status == 200
+    bound.forget(kept, reason="they do not")
+    assert "Hedgehogs" not in ada.get(f"runs/{run.id}/working").text
+
+
 def test_reading_these_pages_changes_nothing(there: Served, ada: Browser, tmp_path: Path) -> None:
     folder = Path(there.tally.location)
     suggest(there, "We decided to read a book.")

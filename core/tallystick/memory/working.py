@@ -16,6 +16,7 @@ from pydantic import Field, SkipValidation
 
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.working_set import shown_in_session
 from tallystick.records import (
     LAST_MOMENT,
     Actor,
@@ -26,6 +27,7 @@ from tallystick.records import (
     PackItem,
     Scope,
     SourceRef,
+    WorkingSet,
     WorkingValue,
     checked_arguments,
     is_storable,
@@ -248,6 +250,14 @@ class WorkingMemory:
             )
             for value in self._list_shown()
         )
+
+    def shown(self) -> Mapping[str, WorkingSet]:
+        """Return what the thread is shown of the memories of the scope, by whose session it is; of
+        each the memories that the actor may read. Raises Denied.
+        """
+        if self._thread is None:
+            return {}
+        return shown_in_session(self._context, self._actor, self._scope, self._thread)
 
     def _list_shown(self) -> Sequence[working.StoredValue]:
         values = {value.name: value for value in self._values()}

@@ -212,6 +212,26 @@ def working_set(
     return chosen
 
 
+def shown_in_session(
+    context: MemoryContext, actor: Actor, home: Scope, conversation: str
+) -> dict[str, WorkingSet]:
+    """Return what a session stored in `home` is shown now, by whom it belongs to: a user, or the
+    user and agent. Of each the memories that `actor` may read. Raises Denied.
+    """
+    context.gate.require(actor, "read", home)
+    now, holder = context.store.clock.now(), Holder("session", conversation)
+    shown = {}
+    with context.store.database.read() as connection:
+        ids = [row.id for row in scopes.find(connection, [home])]
+        for value in working.values_of(connection, ids, [holder], at=now) if ids else []:
+            names: list[str | None] = json.loads(value.name)
+            chooser = _Chooser(connection, context, actor, [home], SessionTurn(), None, now)
+            chooser.keep(_State.load(value.body).entries)
+            shown[" · ".join(filter(None, names))] = chooser.working_set()
+    context.gate.log_read(actor, "working_set", [home], results=len(shown))
+    return shown
+
+
 class _Kept:
     """Where a session is kept between its turns."""
 
@@ -320,11 +340,12 @@ class _Chooser:
         actor: Actor,
         scope_list: Sequence[Scope],
         request: SessionTurn,
-        counter: TokenCounter,
+        counter: TokenCounter | None,
         now: int,
     ) -> None:
         self._connection, self._context, self._actor = connection, context, actor
-        self._request, self._counter, self._now = request, counter, now
+        self._request, self._now = request, now
+        self._count = (lambda text: 0) if counter is None else counter.count
         self._decisions = {
             scope: context.gate.decide(connection, actor, "read", scope)
             for scope in dict.fromkeys(scope_list)
@@ -428,12 +449,12 @@ class _Chooser:
         return their tokens, else 0.
         """
         most = remaining if why == "pinned" else min(remaining, self._request.budget // _LARGEST)
-        cost = self._counter.count(shown_text(stored.memory))
+        cost = self._count(shown_text(stored.memory))
         if cost > most or not self._is_wanted(stored):
             return 0
         together = [_Chosen(stored, why, is_profile=True, is_new=True)]
         for later in self._later(stored) if why == "statement" else []:
-            cost_of_later = self._counter.count(shown_text(later.memory))
+            cost_of_later = self._count(shown_text(later.memory))
             if cost_of_later > min(most, remaining - cost):
                 return 0
             if self._is_wanted(later):
@@ -523,7 +544,7 @@ class _Chooser:
         """Return what a statement counts for beside what it tells: less where it asks or quotes,
         and where others say as much in fewer tokens.
         """
-        return stated(memory.content) / math.sqrt(self._counter.count(memory.content) or 1)
+        return stated(memory.content) / math.sqrt(self._count(memory.content) or 1)
 
     def _statements(self, corpus: Corpus) -> Any:
         """Return for each row True for what a person said, outside of the running session."""

@@ -207,8 +207,8 @@ class RemoteTally(_Face, TallyVerbs):
     ) -> CompiledContext:
         """Choose the best context that fits `budget` tokens, as `BoundTally.compile` does.
 
-        Candidates are items, memories, hits and pieces of a working set. Raises what that raises, but for `working`, which
-        stays with the tally.
+        Candidates are items, memories, hits and pieces of a working set. Raises what that raises,
+        but for `working`, which stays with the tally.
         """
         plain = [
             item if isinstance(item, Piece) else getattr(item, "memory", item) for item in items

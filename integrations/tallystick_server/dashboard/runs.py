@@ -306,12 +306,14 @@ def _conversation(visit: Visit) -> Response:
 
 
 def _working(visit: Visit) -> Response:
-    """The values that a run and its thread keep beside its memories."""
+    """The values that a run and its thread keep beside its memories, and the memories that the
+    session is shown.
+    """
     run: RunRecord = visit.call("run", run_id=visit.path("run_id"))
     thread = run.metadata.get("thread_id")
     of_thread = thread if isinstance(thread, str) else None
-    values = visit.within(run.scope).working.of(run.id, thread=of_thread).all()
-    return visit.page("working.html", run=run, values=values)
+    working = visit.within(run.scope).working.of(run.id, thread=of_thread)
+    return visit.page("working.html", run=run, values=working.all(), shown=working.shown())
 
 
 def _verify(visit: Visit) -> Response:

@@ -228,6 +228,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "working.items": "candidates of a compile, as objects",
     "working.pack_items": "items of a pack, as objects",
     "working.of": "another view",
+    "working.shown": "the page of a run shows it",
     "working.run_id": "where the view is",
     "working.thread": "where the view is",
     "run": "starts a recording, which an adapter or a `with` block ends",
