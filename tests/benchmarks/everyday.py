@@ -36,6 +36,10 @@ from tallystick.settings import Settings
 from tallystick_langchain import TallyMiddleware
 
 DATA = Path(__file__).parents[1] / "fixtures" / "everyday" / "dev.json"
+UNRELATED = DATA.with_name("unrelated.json")
+"""Requests by subject that no dialogue has to do with."""
+_TALLIES = 5
+"""Dialogues in whose tallies they are asked."""
 _BUDGET = Settings().profile_budget
 _ADDED = 3
 _CHARS = 4
@@ -430,6 +434,33 @@ def measure(dialogues: Sequence[Dialogue], made: Callable[[Dialogue], Memory]) -
     return scores
 
 
+def answered_unrelated(
+    dialogues: Sequence[Dialogue], *, step: int = 1
+) -> dict[str, tuple[int, int]]:
+    """Return by subject how many unrelated requests a confident recall answers, and how many there
+    are; each `step`th is asked.
+    """
+    subjects = json.loads(UNRELATED.read_text("utf-8"))
+    del subjects["licence"]
+    counts = dict.fromkeys(subjects, (0, 0))
+    for dialogue in dialogues[:_TALLIES]:
+        memory = _OnTally()
+        try:
+            for turn in dialogue.turns:
+                memory.hear(turn)
+            bound = memory.tally.bind(Actor(user=next(dialogue.turns).user))
+            for subject, requests in subjects.items():
+                asked = requests[::step]
+                answered = sum(
+                    len(bound.recall(request, only_confident=True)) > 0 for request in asked
+                )
+                before = counts[subject]
+                counts[subject] = before[0] + answered, before[1] + len(asked)
+        finally:
+            memory.close()
+    return counts
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -445,6 +476,10 @@ def main() -> None:
             if group == "all" or chosen.languages:
                 label = name if group == "all" else f"{name}, {group}"
                 print(f"| {label} | {' | '.join(counted.row())} |", flush=True)
+    counts = answered_unrelated(dialogues)
+    print("\nUnrelated requests that a confident recall answers:")
+    for subject, (answered, asked) in counts.items():
+        print(f"  {subject}: {answered} of {asked}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.everyday import DATA, Direct, Fts5, Middleware, Score, load, score
+from tests.benchmarks.everyday import (
+    DATA,
+    Direct,
+    Fts5,
+    Middleware,
+    Score,
+    answered_unrelated,
+    load,
+    score,
+)
 
 DIALOGUES = load(DATA)
 
@@ -30,3 +39,10 @@ def test_the_requests_of_an_agent_have_the_working_set() -> None:
         memory.close()
     assert scores[0] == scores[1]
     assert scores[0].met
+
+
+def test_what_has_nothing_to_do_with_a_user_is_answered_with_nothing() -> None:
+    counts = answered_unrelated(DIALOGUES, step=4).values()
+
+    assert sum(asked for _, asked in counts) == 250
+    assert sum(answered for answered, _ in counts) <= 0.05 * 250
