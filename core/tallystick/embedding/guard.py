@@ -49,6 +49,13 @@ class GuardedEmbedder:
         return self._embedder.dimension
 
     @property
+    def name(self) -> str:
+        """Who makes the vectors: for an embedder without a name its fingerprint, which it has
+        without a call. Raises EmbeddingError.
+        """
+        return getattr(self._embedder, "name", None) or self.fingerprint
+
+    @property
     def local(self) -> bool:
         """True if the embedder inside is local; one without `local` is taken as remote."""
         return bool(getattr(self._embedder, "local", False))
