@@ -36,7 +36,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "Upkeep": {
             "setup": "trust",
             "upkeep": "doctor purge erase erase-user prove backup restore migrate export import "
-            "rebuild-index jobs worker outbound",
+            "rebuild-index reembed jobs worker outbound",
             "foreign": "import-from export-to",
             "doors": "serve",
         },

@@ -23,7 +23,6 @@ def connect(timeout_ms: int) -> ollama.Client:
     client = ollama.Client(timeout=timeout)
     if not is_loopback(address_of(client)):
         return client
-    client.close()
     return ollama.Client(timeout=timeout, follow_redirects=False, trust_env=False)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +34,8 @@ class ModelServer:
         """The bodies that came, with the place under `_path`."""
         self.status = 200
         """What each call is answered with."""
+        self.pause = 0.0
+        """Seconds that it takes to embed what comes at once."""
         self.address = ""
 
     def respond(self, path: str, body: Json) -> tuple[int, Json]:
@@ -63,6 +66,7 @@ class ModelServer:
 
     def _embed(self, path: str, body: Json) -> Json:
         texts = body["input"] if isinstance(body["input"], list) else [body["input"]]
+        time.sleep(self.pause)
         self.seen += texts
         vectors = HashEmbedder(self.dimension).embed(texts).tolist()
         if path == "/api/embed":

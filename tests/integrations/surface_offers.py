@@ -253,6 +253,7 @@ MCP = Surface(
                 "export",
                 "backup",
                 "import_from",
+                "reembed",
             ),
             _SESSION,
         ),

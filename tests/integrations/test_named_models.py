@@ -5,7 +5,12 @@ and commands. Each is met through its own library, over HTTP on this machine whe
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +27,7 @@ from tallystick.errors import (
 from tallystick.settings import Settings
 from tallystick.storage.rows import journal
 from tallystick.tally.services import services_of
+from tallystick_cli.app import main
 
 ANNA = Actor(user="anna", role="operator")
 OpenTally = Callable[..., Tally]
@@ -100,7 +106,8 @@ def test_a_service_far_away_is_named_in_code_or_allowed_and_gets_texts_without_s
     with pytest.raises(SettingsError, match=r"embedder: .*remote_allow"):
         open_sqlite(owner=ANNA, settings=Settings(embedder=name))
     allowed = Settings(embedder=name, remote_allow=(name,))
-    for number, options in enumerate(({"settings": allowed}, {"embedder": name})):
+    ways: tuple[dict[str, Any], ...] = ({"settings": allowed}, {"embedder": name})
+    for number, options in enumerate(ways):
         with open_sqlite(owner=ANNA, **options) as tally:
             assert [each.details["providers"] for each in _consents(tally)][-1] == [
                 "embedder:openai:127.0.0.1:nomic-embed-text"
@@ -164,6 +171,68 @@ def test_a_name_of_nothing_is_refused_with_those_there_are(
 def test_a_service_has_no_reranker(server: ModelServer) -> None:
     with pytest.raises(InvalidInput, match="no model that scores"):
         named_reranker("ollama:qwen3")
+
+
+# On the command line
+
+
+def test_the_command_says_what_embedding_anew_takes_and_does_it_where_it_is_told_to(
+    tmp_path: Path, server: ModelServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "tally"
+    with Tally.open(place, background=False) as tally:
+        tally.bind().remember_many(["The heron nests in March.", "The tide turns at ten."])
+
+    def run(*arguments: str) -> tuple[int, str]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["tally", "reembed", *arguments, "--tally", str(place)])
+            try:
+                main()
+                code = 0
+            except SystemExit as ended:
+                code = int(ended.code or 0)
+        return code, capsys.readouterr().out
+
+    code, planned = run("ollama:nomic-embed-text")
+    assert code == 0
+    assert "2 texts" in planned
+    assert "on this machine" in planned
+    assert "recall goes by static" in planned
+    assert not server.seen
+    code, planned = run("ollama:nomic-embed-text", "--json")
+    assert (json.loads(planned)["texts"], json.loads(planned)["cost"]) == (2, None)
+    code, done = run("ollama:nomic-embed-text", "--apply")
+    assert (code, len(server.seen)) == (0, 2)
+    assert 'set embedder = "ollama:nomic-embed-text"' in " ".join(done.split())
+    code, done = run("ollama:nomic-embed-text", "--apply", "--json")
+    assert json.loads(done)["embedded"] == 0
+    code, again = run("ollama:nomic-embed-text")
+    assert "Every text has a vector" in again
+
+
+@pytest.mark.slow
+def test_an_interrupted_command_pauses_and_the_next_one_goes_on(
+    tmp_path: Path, server: ModelServer
+) -> None:
+    place = tmp_path / "tally"
+    with Tally.open(place, background=False) as tally:
+        tally.bind().remember_many([f"Note {number} of the heron." for number in range(800)])
+    command = [sys.executable, "-c", "from tallystick_cli import main; main()", "reembed"]
+    command += ["ollama:nomic-embed-text", "--apply", "--json", "--tally", str(place)]
+    server.pause = 0.2
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    while len(server.seen) < 100:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    paused = json.loads(out)
+    assert process.returncode == 1
+    assert paused["embedded"] + paused["left"] == 800
+    assert 0 < paused["left"] < 800
+    server.pause = 0.0
+    done = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    assert (done["embedded"], done["left"]) == (paused["left"], 0)
+    assert len(server.seen) == len(set(server.seen)) == 800
 
 
 # Models that learn

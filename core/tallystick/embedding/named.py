@@ -123,6 +123,8 @@ class Model2VecEmbedder:
                 f'form of model2vec, as in embedder = "{_MODEL2VEC}:potion-multilingual".'
             )
         self._folder, self._name = folder, name or folder.absolute().name
+        self.name = f"{_MODEL2VEC}:{self._name}"
+        """Who makes the vectors."""
 
     @property
     def dimension(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
@@ -136,6 +136,11 @@ def note_consent(store: Store, memory: MemoryContext, actor: Actor) -> None:
     if memory.reranker is not None and not getattr(memory.reranker, "local", False):
         reranker = memory.reranker
         names.add(f"reranker:{getattr(reranker, 'name', '') or type(reranker).__name__}")
+    note_providers(store, names, actor)
+
+
+def note_providers(store: Store, names: Collection[str], actor: Actor) -> None:
+    """Journal that text may be sent to these providers, if there are any."""
     if not names or store.database.unwritable is not None:
         return
     event = journal.Event(
@@ -187,9 +192,11 @@ def given_models(
     """Return the models that code gave to learn by: names are made, as settings name them. Raises
     InvalidInput.
     """
+    is_one = isinstance(given, str) or not isinstance(given, Sequence)
+    models = () if given is None else (given,) if is_one else tuple(given)
     return tuple(
         _made("learning_model", each, InvalidInput) if isinstance(each, str) else each
-        for each in list_models(given)
+        for each in models
     )
 
 
