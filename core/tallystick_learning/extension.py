@@ -49,7 +49,7 @@ def _require_use(settings: Settings, models: Models) -> None:
         )
         raise SettingsError(
             "Without a model, or an agent's own proposal, nothing is learned. Give a model as "
-            f"`extractor=` or in `learning_model`, or set {on} to off: an agent still remembers "
+            f"`learning_model`, or set {on} to off: an agent still remembers "
             "what it concludes by itself, such as remember(…, kind='preference')."
         )
 
