@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from tallystick.errors import EmbeddingError
+from tallystick.errors import EmbedderUnavailable, EmbeddingError
 from tallystick.jobs.culprits import Suspects, Tried, take_apart
 from tallystick.jobs.derived import MEND, Derived
 from tallystick.jobs.runner import Ended, Work, enqueue_in_scope
@@ -223,14 +223,21 @@ class Vectors(Derived):
         """
         if not self._context.local_embedder:
             return 0
-        missing = self._missing()
+        try:
+            missing = self._missing()
+        except EmbedderUnavailable:
+            return 0  # which the opening and the doctor say
         for scope_id, subject in missing.items():
             enqueue_in_scope(self._context.store, jobs.REEMBED, subject, scope_id)
         return len(missing)
 
     def check(self) -> Finding:
         """Look for memories without a vector, which no job makes."""
-        if missing := self._missing():
+        try:
+            missing = self._missing()
+        except EmbedderUnavailable as error:
+            return self._says("notice", f"words and structure find, without vectors: {error}")
+        if missing:
             text = f"texts of {len(missing)} scopes have no vector, and are found by their words"
             if not self._context.local_embedder:
                 say = "`tally reembed` says what it costs, and embeds them"
@@ -240,7 +247,7 @@ class Vectors(Derived):
 
     def repair(self, actor: Actor) -> Finding:
         """Enqueue the jobs that embed them, where that sends nothing."""
-        if not self._context.local_embedder:
+        if not self._context.local_embedder or self._context.settled_fingerprint() is None:
             return self.check()
         return self._says("repaired", f"the texts of {self.follow()} scopes are to be embedded")
 

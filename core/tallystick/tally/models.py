@@ -192,8 +192,9 @@ def given_models(
     """Return the models that code gave to learn by: names are made, as settings name them. Raises
     InvalidInput.
     """
-    is_one = isinstance(given, str) or not isinstance(given, Sequence)
-    models = () if given is None else (given,) if is_one else tuple(given)
+    models: Iterable[StructuredModel | str] = ()
+    if given is not None:
+        models = (given,) if isinstance(given, str | StructuredModel) else given
     return tuple(
         _made("learning_model", each, InvalidInput) if isinstance(each, str) else each
         for each in models
