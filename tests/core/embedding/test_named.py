@@ -4,6 +4,9 @@ nothing is downloaded unless it may be.
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -120,7 +123,10 @@ def test_an_unknown_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_where_the_default_table_is_not_installed_words_and_structure_find_and_it_is_said_once(
     open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(static.importlib.util, "find_spec", lambda name: None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "wordllama" else find(name)
+    )
     monkeypatch.setattr(static, "_tables", [])
     static._fingerprint.cache_clear()
     with open_tally() as tally:
@@ -149,3 +155,20 @@ def test_where_the_default_table_is_not_installed_words_and_structure_find_and_i
     with open_tally() as tally:
         assert tally.drain().embedded == 2
         assert tally.bind(Actor(user="anna")).recall("heron")[0].signals["vector"] > 0
+
+
+def test_who_brings_an_embedder_loads_nothing_of_the_default_one() -> None:
+    code = """
+import sys
+from tallystick import Tally
+from tallystick.testing import HashEmbedder
+with Tally.open(":memory:", background=False, embedder=HashEmbedder()) as tally:
+    tally.bind().remember("The heron nests.")
+    tally.bind().recall("heron")
+    tally.bind().pack("heron")
+    tally.drain()
+names = ("wordllama", "tokenizers", "safetensors", "huggingface_hub", "chromadb")
+print([name for name in names if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
