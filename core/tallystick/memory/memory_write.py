@@ -285,9 +285,8 @@ class MemoryWrite:
         if was_findable:
             search.drop_vectors(self.tx, doc)
         self.show(memory, doc=doc, scope_id=scope_id, vector=vector)
-        fingerprint = self.context.settled_fingerprint()
         needs_vector = not was_findable and vector is None and self.context.local_embedder
-        if needs_vector and fingerprint is not None:
+        if needs_vector and (fingerprint := self.context.settled_fingerprint()) is not None:
             # No embedder is called inside a transaction; one that is away is followed up later.
             jobs.enqueue(
                 self.tx,

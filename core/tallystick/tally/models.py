@@ -52,7 +52,10 @@ def choose_models(
     summarizer = models.summarizer
     for extension in extensions:
         extension.require_use(settings, models)
-    named = tuple(named_model(name, settings) for name in list_models(settings.learning_model))
+    names = settings.learning_model
+    named = tuple(
+        named_model(name, settings) for name in ((names,) if isinstance(names, str) else names)
+    )
     if summarizer is None and settings.summary_model is not None:
         summarizer = named_model(settings.summary_model, settings, setting="summary_model")
     models = replace(
@@ -245,4 +248,4 @@ def list_models(value: P | Sequence[P] | None) -> tuple[P, ...]:
     """Return the models that an option names: none, one or several."""
     if value is None:
         return ()
-    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    return tuple(value) if isinstance(value, Iterable) else (value,)
