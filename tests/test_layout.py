@@ -25,6 +25,7 @@ ADAPTERS = {
     "tallystick_langchain": ("langchain_core", "langchain"),
     "tallystick_pydantic_ai": ("pydantic_ai", "pydantic-ai"),
     "tallystick_llama_index": ("llama_index", "llama-index"),
+    "tallystick_ollama": ("ollama", "ollama"),
     "tallystick_cli": ("typer", "cli"),
     "tallystick_mcp": ("mcp", "mcp"),
 }

@@ -120,6 +120,7 @@ HARMLESS = frozenset(
 _folder: ContextVar[Path | None] = ContextVar("tallystick_settings_folder", default=None)
 """The folder of the tally whose settings are read."""
 _LOCAL = "local"
+_NAME_OF_MODEL = r"^(static|minilm|[a-z0-9][a-z0-9_-]*:.+)$"
 _LIBPQ = re.compile(
     r"\s*(?:host|hostaddr|port|dbname|user|password|passfile|service|options|sslmode"
     r"|application_name|connect_timeout|target_session_attrs)\s*="
@@ -153,9 +154,15 @@ class Settings(BaseSettings):
     """The search for vectors: `auto` scans small scopes and asks Chroma for large ones; `exact`
     never asks Chroma; `chroma` always does, and has every scope there.
     """
-    embedder: str = Field(default="static", pattern=r"^(static|minilm|model2vec:.+)$")
+    embedder: str = Field(default="static", pattern=_NAME_OF_MODEL)
     """The embedder, where the call that opens the tally gives none: `static` is the table that
-    comes along, `minilm` Chroma's MiniLM, `model2vec:FOLDER` a table of that form on this machine.
+    comes along, `minilm` Chroma's MiniLM; else a library or service and its model, such as
+    `model2vec:FOLDER`, `fastembed:MODEL`, `sentence-transformers:MODEL`, `ollama:MODEL`,
+    `openai:MODEL`.
+    """
+    reranker: str | None = Field(default=None, pattern=_NAME_OF_MODEL)
+    """A model that orders the best hits of recall anew, where code gives none: `fastembed:MODEL`
+    or `sentence-transformers:MODEL`.
     """
     recall_cache_mb: int = Field(default=512, ge=1)
     """Memory for the words and vectors that recall keeps, in MB as the process grows by them; the
@@ -223,7 +230,7 @@ class Settings(BaseSettings):
     prices: Path | None = None
     """TOML file of your own prices of models, before those of the package genai-prices."""
     allow_download: bool = False
-    """True if token encodings, and the model of the embedder `minilm`, may be downloaded."""
+    """True if token encodings, and models of embedders and rerankers, may be downloaded."""
     token_cache: Path | None = None
     """Folder of token encodings; by default inside the tally."""
     readers: int = Field(default=4, ge=1)
@@ -266,14 +273,15 @@ class Settings(BaseSettings):
     learning_budget: LearningBudget = LearningBudget()
     """What calls of models for learning may cost, per job, per scope and day, and per day."""
     local_only: bool = True
-    """True if a model that is named in settings gets text only where it is on this machine or in
-    `learning_allow`; one that is passed in code is your consent, which is journaled.
+    """True if a model or an embedder that is named in settings gets text only where it is on this
+    machine or in `remote_allow`; one that is passed in code is your consent, which is journaled.
     """
-    learning_allow: tuple[str, ...] = ()
-    """Models far away that settings may name, such as `pydantic-ai:openai:gpt-5-mini`."""
-    learning_models: tuple[str, ...] = ()
-    """Models that extract and decide, by name, the preferred one first. A name begins with the
-    adapter: `pydantic-ai:ollama:qwen3`, `langchain:ollama:qwen3`, `llama-index:ollama:qwen3`.
+    remote_allow: tuple[str, ...] = ()
+    """Models and embedders far away that settings may name, such as `openai:gpt-5-mini`."""
+    learning_model: str | tuple[str, ...] = ()
+    """The model that extracts and decides, or several, the preferred one first: `ollama:qwen3`,
+    `openai:gpt-5-mini`, `anthropic:claude-haiku-4-5`; with a runtime before it, one of that
+    runtime: `pydantic-ai:ollama:qwen3`, `langchain:ollama:qwen3`, `llama-index:ollama:qwen3`.
     """
     summary_model: str | None = None
     """A model that summarizes the communities of the graph, and memories for compiles with

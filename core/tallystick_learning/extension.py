@@ -38,18 +38,18 @@ _operation = partial(Operation, effect="change", errors=_REFLECT, face=Learning)
 def _require_use(settings: Settings, models: Models) -> None:
     """Raise SettingsError for a model that nothing would call, and for learning without one."""
     is_on = settings.learning != "off" or settings.reflection != "off"
-    if not is_on and (models.extractors or models.deciders or settings.learning_models):
+    if not is_on and (models.extractors or models.deciders or settings.learning_model):
         raise SettingsError(
             "`learning` and `reflection` are off, so that no extractor or decider is ever called. "
             "Set one of them to review, or give none."
         )
-    if is_on and not (models.extractors or settings.learning_models):
+    if is_on and not (models.extractors or settings.learning_model):
         on = " and ".join(
             f"`{name}`" for name in ("learning", "reflection") if getattr(settings, name) != "off"
         )
         raise SettingsError(
             "Without a model, or an agent's own proposal, nothing is learned. Give a model as "
-            f"`extractor=` or in `learning_models`, or set {on} to off: an agent still remembers "
+            f"`learning_model`, or set {on} to off: an agent still remembers "
             "what it concludes by itself, such as remember(…, kind='preference')."
         )
 

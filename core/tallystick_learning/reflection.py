@@ -172,7 +172,7 @@ def material_of(
     if request.mode == "off":
         raise InvalidInput(
             "Reflection is off. Open the tally with the setting `reflection` as `review`, and with "
-            "a model as `extractor=` or in `learning_models`."
+            "a model as `learning_model`."
         )
     if sum((bool(material.ids), material.conversation is not None, material.run is not None)) != 1:
         raise InvalidInput("Name what to reflect on: `sources`, a `conversation` or a `run`.")

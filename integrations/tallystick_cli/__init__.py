@@ -6,6 +6,8 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from tallystick import __version__
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -13,11 +15,17 @@ if TYPE_CHECKING:
 
 __all__ = ["build_command", "main"]
 
+VERSION_LINE = f"tallystick {__version__}"
+"""What `tally --version` prints."""
+
 
 def main() -> None:
-    """Run the command. A hook is answered first, before what the other commands need is loaded; a
-    server over standard input loads the core at its first call.
+    """Run the command. The version and hooks are answered first, before what the other commands
+    need is loaded; a server over standard input loads the core at its first call.
     """
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"{VERSION_LINE}\n")
+        return
     if sys.argv[1:2] == ["hook"]:
         from tallystick_hooks.quick import answer
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tallystick import __version__
 from tallystick.errors import TallystickError
+from tallystick_cli import VERSION_LINE
 from tallystick_cli.output import failure_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
 
@@ -36,7 +36,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "Upkeep": {
             "setup": "trust",
             "upkeep": "doctor purge erase erase-user prove backup restore migrate export import "
-            "rebuild-index jobs worker outbound",
+            "rebuild-index reembed jobs worker outbound",
             "foreign": "import-from export-to",
             "doors": "serve",
         },
@@ -55,7 +55,7 @@ _VERSION = "Print the version."
 
 def _print_version(value: bool) -> None:
     if value:
-        typer.echo(f"tallystick {__version__}")
+        typer.echo(VERSION_LINE)
         raise typer.Exit
 
 

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -170,6 +173,29 @@ def rebuild_index(
     return Answer(rebuilt, views.rebuilt_view(rebuilt))
 
 
+@command(
+    "reembed",
+    positional=("embedder",),
+    note="At a terminal it asks before it begins. Ctrl-C pauses it: the same command goes on.",
+)
+def reembed(call: Call) -> Answer:
+    if call.arguments.get("mode") != "apply":
+        planned = call.do()
+        if not planned.texts or call.as_json or not sys.stdin.isatty():
+            return Answer(planned, views.reembedding_view(planned))
+        print_view(views.reembedding_view(planned))
+        typer.confirm("Embed them now?", default=False, abort=True, err=True)
+    embedder = call.arguments.get("embedder")
+    with (
+        _interrupted() as pausing,
+        progress_bar("Embedding", "texts", hidden=call.as_json) as advance,
+    ):
+        done = call.owner.operator.reembed(
+            embedder, mode="apply", progress=advance, is_pausing=pausing.is_set
+        )
+    return Answer(done, views.reembedding_view(done), not done.left)
+
+
 _LOOK_SECONDS = 0.2
 
 outbound = operation_command(
@@ -230,18 +256,8 @@ def worker(
     detached: Annotated[bool, "Go on when the process that started it has ended."] = False,
 ) -> Answer:
     """Carry out follow-up work until it, or the process that started it, is stopped."""
-    parent, stopping = None if detached else os.getppid(), threading.Event()
-
-    def stop(number: int, frame: object) -> None:
-        stopping.set()
-        restore()  # a second one ends it at once
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    with open_as_owner(call.where) as owner:
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    parent = None if detached else os.getppid()
+    with open_as_owner(call.where) as owner, _interrupted() as stopping:
         workers = [owner.tally.worker(kind or None).start() for _ in range(threads)]
         location = owner.tally.location
         if call.as_json:
@@ -255,6 +271,27 @@ def worker(
             each.pause()  # all at once, so that none begins anything while another one ends
         for each in workers:
             each.stop()
-        restore()
     line = "Stopped: what was under way is done, what was not begun waits."
     return Answer({"state": "stopped", "tally": location}, line)
+
+
+@contextmanager
+def _interrupted() -> Iterator[threading.Event]:
+    """Let the first interruption set the event, so that what is under way comes to its end; a
+    second one ends the process at once.
+    """
+    stopping = threading.Event()
+
+    def stop(number: int, frame: object) -> None:
+        stopping.set()
+        restore()
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        restore()

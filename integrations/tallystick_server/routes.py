@@ -217,7 +217,11 @@ BULK: frozenset[str] = frozenset(
 )
 """Routes that take long bodies: texts, payloads, or many of something."""
 
-EXCLUDED: Mapping[str, str] = {"import_from": _NO_PATHS, "backup": _NO_PATHS}
+EXCLUDED: Mapping[str, str] = {
+    "import_from": _NO_PATHS,
+    "backup": _NO_PATHS,
+    "reembed": "whoever calls it says where every text is sent: that is for who has the machine",
+}
 """Operations without a route, each with the reason."""
 
 OWN: Mapping[str, str] = {

@@ -24,9 +24,11 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import compress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from tests.benchmarks.embedders import add_embedders, chosen_embedders
 from tests.benchmarks.facts import (
     LANGUAGES,
     PLAIN,
@@ -42,7 +44,7 @@ from tests.benchmarks.plots import Bar, Scored, plot_ablation, plot_calibration
 
 from tallystick import Actor, Tally
 from tallystick.embedding import StaticEmbedder
-from tallystick.ports import TokenCounter
+from tallystick.ports import Embedder, TokenCounter
 from tallystick.ranking import RecallWeights, analyze, query_terms
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
@@ -330,7 +332,10 @@ def of_facts(made: Facts, speakers: tuple[str, str] | None) -> Conversation:
 
 @contextmanager
 def ours(
-    conversation: Conversation, *, settings: Settings | None = None
+    conversation: Conversation,
+    *,
+    settings: Settings | None = None,
+    embedder: Embedder | None = None,
 ) -> Iterator[tuple[Tally, dict[str, str]]]:
     """A tally that holds the conversation, its clock an hour after the last turn, and memory id to
     turn id.
@@ -343,7 +348,12 @@ def ours(
     with (
         tempfile.TemporaryDirectory() as folder,
         Tally.open(
-            folder, owner=Actor(user="anna"), clock=clock, background=False, settings=settings
+            folder,
+            owner=Actor(user="anna"),
+            clock=clock,
+            background=False,
+            settings=settings,
+            embedder=embedder,
         ) as tally,
     ):
         made = tally.bind().remember_many(
@@ -358,6 +368,7 @@ def ours(
             )
             for turn in conversation.turns
         )
+        tally.drain()  # an embedder that is far away makes its vectors by jobs
         yield (
             tally,
             {done.id: turn.id for done, turn in zip(made, conversation.turns, strict=True)},
@@ -559,6 +570,7 @@ def run(
     *,
     chroma: bool = True,
     packs: bool = True,
+    embedders: Mapping[str, Embedder] = MappingProxyType({}),
 ) -> Results:
     """The measures of each question by system."""
     results: Results = {}
@@ -579,6 +591,10 @@ def run(
             add(_TEXT_ALONE, conversation, without_vectors(tally, names))
             pack = packer(tally, names) if packs else None
             add(_RECALL, conversation, searcher(tally, names), pack)
+        for label, embedder in embedders.items():
+            with ours(conversation, embedder=embedder) as (tally, names):
+                pack = packer(tally, names) if packs else None
+                add(f"{_RECALL}, {label[:40]}", conversation, searcher(tally, names), pack)
     return results
 
 
@@ -645,6 +661,9 @@ def report(row: str, results: Results) -> None:
     for baseline in (_FUSED, _TEXT_ALONE):
         if baseline in asked:
             print(f"  {_RECALL} against {baseline}: {_difference(asked[_RECALL], asked[baseline])}")
+    for name in asked:
+        if name.startswith(f"{_RECALL}, ") and name != _TEXT_ALONE:
+            print(f"  {name} against {_RECALL}: {_difference(asked[name], asked[_RECALL])}")
     plain = [one for one in asked[_RECALL] if one["kind"] not in _TEMPLATED]
     if len(plain) < len(asked[_RECALL]):
         cells = ", ".join(f"{key} {mean(plain, key):.1f}" for key in ("R@5", "R@10", "nDCG"))
@@ -756,6 +775,7 @@ def main() -> None:
     parser.add_argument("--plots", type=Path, help="a folder for plots of both, as SVG")
     parser.add_argument("--no-robust", action="store_true", help="leave harder variants out")
     parser.add_argument("--no-generated", action="store_true", help="leave generated rows out")
+    add_embedders(parser)
     parser.add_argument("--every", type=int, default=1, help="ask every nth question alone")
     chosen = parser.parse_args()
     try:
@@ -763,7 +783,12 @@ def main() -> None:
     except BadData as error:
         raise SystemExit(f"make eval-recall: {error}") from None
     sets = {name: [thinned(one, chosen.every) for one in said] for name, said in sets.items()}
-    how = {"chroma": not chosen.no_chroma, "packs": not chosen.no_packs}
+    others = chosen_embedders(chosen.embedders)
+    how: dict[str, Any] = {
+        "chroma": not chosen.no_chroma,
+        "packs": not chosen.no_packs,
+        "embedders": others,
+    }
     print(f"percent; packs of {_PACK:,} tokens by {_counter().method}")
     print(f"{'':<22}" + "".join(f"{name:>9}" for name in _MEASURES))
     for name, said in sets.items():
@@ -782,7 +807,7 @@ def main() -> None:
         for variant, change in _VARIANTS.items() if not chosen.no_robust else ():
             report(
                 f"{name}, {variant}",
-                run([change(one) for one in said], chroma=how["chroma"], packs=False),
+                run([change(one) for one in said], **{**how, "packs": False}),
             )
     if not chosen.no_generated:
         for name, said in generated():

@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -323,10 +324,48 @@ def _p95(times: list[float]) -> float:
     return sorted(times)[int(0.95 * (len(times) - 1))]
 
 
+# Commands
+
+
+def command_rows(place: Path, calls: int) -> list[Row]:
+    """Measure what a command takes of the processor, and how often `python -c pass` would do."""
+    bare = _cpu(["-c", "pass"])
+    rows = [Row("command", "python -c pass: processor", bare, "s")]
+    commands: list[tuple[str, float, list[str]]] = [
+        ("tally --version", 0.25, ["--version"]),
+        ("tally memories", 0.6, ["memories", "--tally", str(place)]),
+        ("tally recall", 0.6, ["recall", "staging server 3", "--tally", str(place)]),
+    ]
+    for what, bar, arguments in commands:
+        took = _cpu(["-c", _RUN, *arguments])
+        rows.append(Row("command", f"{what}: processor", took, "s", bar))
+        rows.append(Row("command", f"{what}: of python -c pass", took / bare, "times"))
+    return rows
+
+
+def _cpu(arguments: list[str]) -> float:
+    """Return the time of the processor that a process of Python takes, seconds; the least of
+    five.
+    """
+
+    def spent() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    took = []
+    for _ in range(5):
+        before = spent()
+        command = [sys.executable, *arguments]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        took.append(spent() - before)
+    return min(took)
+
+
 SURFACES: dict[str, Callable[[Path, int], list[Row]]] = {
     "http": http_rows,
     "mcp": mcp_rows,
     "hook": hook_rows,
+    "command": command_rows,
 }
 """By name."""
 

@@ -73,8 +73,9 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "keep_placeholders": False,
         "learning": "off",
         "learning_budget": LearningBudget().model_dump(),
-        "learning_allow": (),
-        "learning_models": (),
+        "remote_allow": (),
+        "learning_model": (),
+        "reranker": None,
         "summary_model": None,
         "local_only": True,
         "longest_memory_kb": 1_024,
@@ -278,7 +279,7 @@ objects = "s3://theirs"
 forget_window_days = 0
 tombstones_days = 1
 private_files = false
-learning_allow = ["pydantic-ai:openai:gpt-5"]
+remote_allow = ["pydantic-ai:openai:gpt-5"]
 environment = "test"
 """
 
@@ -293,8 +294,8 @@ def test_what_only_a_trusted_file_may_set_is_refused_by_name_in_the_working_dire
         with pytest.raises(SettingsError) as raised:
             ask()
         assert str(raised.value).startswith(
-            f"{file} sets chroma, environment, forget_window_days, learning_allow, objects, "
-            "private_files, tombstones_days, and whoever wrote it may not be you"
+            f"{file} sets chroma, environment, forget_window_days, objects, private_files, "
+            "remote_allow, tombstones_days, and whoever wrote it may not be you"
         )
         assert "run `tally trust`" in str(raised.value)
 

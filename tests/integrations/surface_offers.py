@@ -255,6 +255,7 @@ MCP = Surface(
                 "export",
                 "backup",
                 "import_from",
+                "reembed",
             ),
             _SESSION,
         ),

@@ -114,8 +114,8 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     took(output, "keygen")
     run("mcp", "install", "cursor", "--show")
     run("hook", "install", "--show")
-    for setting in ("MODELS", "ALLOW"):
-        monkeypatch.setenv(f"TALLYSTICK_LEARNING_{setting}", '["pydantic-ai:test"]')
+    monkeypatch.setenv("TALLYSTICK_LEARNING_MODEL", "pydantic-ai:test")
+    monkeypatch.setenv("TALLYSTICK_REMOTE_ALLOW", '["pydantic-ai:test"]')
     monkeypatch.setenv("TALLYSTICK_REFLECTION", "review")
     said = "We decided to keep the boats in the north harbour."
     run("remember", said, "--conversation", "harbour")
@@ -124,7 +124,7 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     code, output, _ = run_at_terminal("accept\nso it is\n", "review", *where, "--json")
     assert code == 0, output
     took(output, "review")
-    for name in ("LEARNING_MODELS", "LEARNING_ALLOW", "REFLECTION"):
+    for name in ("LEARNING_MODEL", "REMOTE_ALLOW", "REFLECTION"):
         monkeypatch.delenv(f"TALLYSTICK_{name}")
     run("approvals")
     for verb, name in (("approve", "approval"), ("revoke", "approval"), ("deny", "other")):
@@ -161,6 +161,7 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     )
     took(output, "restore")
     run("migrate", "--plan")
+    run("reembed")
     run("rebuild-index", "--reason", "r")
     run("freeze", *reason)
     run("thaw", *reason)

@@ -181,13 +181,13 @@ def test_a_model_that_settings_name_needs_the_allow_list_unless_it_is_on_this_ma
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OLLAMA_BASE_URL", "http://localhost:11434/v1")
-    far = Settings(learning="review", learning_models=("pydantic-ai:test",))
-    with pytest.raises(SettingsError, match="learning_allow"):
+    far = Settings(learning="review", learning_model=("pydantic-ai:test",))
+    with pytest.raises(SettingsError, match="remote_allow"):
         open_sqlite(owner=ANNA, settings=far)
-    allowed = far.model_copy(update={"learning_allow": ("pydantic-ai:test",)})
+    allowed = far.model_copy(update={"remote_allow": ("pydantic-ai:test",)})
     open_sqlite(owner=ANNA, settings=allowed).close()
     with pytest.raises(SettingsError, match="is no model"):
-        open_sqlite(owner=ANNA, settings=Settings(learning="review", learning_models=("nobody:x",)))
+        open_sqlite(owner=ANNA, settings=Settings(learning="review", learning_model=("nobody:x",)))
 
 
 class _Ollama(GenericFakeChatModel):
@@ -218,14 +218,14 @@ def test_settings_name_models_of_each_runtime(
     monkeypatch.setitem(sys.modules, "langchain_ollama", langchain)
     monkeypatch.setitem(sys.modules, "llama_index.llms.scripted", llama_index)
     for name in ("langchain:ollama:qwen3", "llama-index:scripted:near"):
-        named = Settings(learning="review", graph=True, learning_models=(name,), summary_model=name)
+        named = Settings(learning="review", graph=True, learning_model=(name,), summary_model=name)
         with open_sqlite(owner=ANNA, settings=named) as tally:
             learning = services_of(tally).memory.models
             assert learning.summarizer is not None
             assert learning.extractors[0].declaration == learning.summarizer.declaration
             assert learning.extractors[0].declaration.local
     far = Settings(graph=True, summary_model="llama-index:scripted:far")
-    with pytest.raises(SettingsError, match=r"summary_model: .*learning_allow"):
+    with pytest.raises(SettingsError, match=r"summary_model: .*remote_allow"):
         open_sqlite(owner=ANNA, settings=far)
 
 
@@ -242,9 +242,9 @@ def test_a_name_that_a_runtime_cannot_make_is_refused_with_its_reason(
     open_sqlite: OpenTally, name: str, told: str
 ) -> None:
     with pytest.raises(SettingsError, match=told):
-        open_sqlite(owner=ANNA, settings=Settings(learning="review", learning_models=(name,)))
+        open_sqlite(owner=ANNA, settings=Settings(learning="review", learning_model=(name,)))
 
 
 def test_a_summary_model_far_away_is_refused_too(open_sqlite: OpenTally) -> None:
-    with pytest.raises(SettingsError, match="learning_allow"):
+    with pytest.raises(SettingsError, match="remote_allow"):
         open_sqlite(owner=ANNA, settings=Settings(summary_model="pydantic-ai:test"))

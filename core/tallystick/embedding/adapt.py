@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tallystick.errors import (
     DimensionMismatch,
@@ -29,18 +29,24 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+T = TypeVar("T")
+
 _PROBE = "The quick brown fox keeps a tally of every promise, and both halves must match."
 _PROBE_GROUPS = 16
 
 
 @dataclass(frozen=True)
-class _Answer:
+class EmbeddingAnswer:
+    """What a service or a library answers to texts."""
+
     vectors: Any
+    """One for each text, in their order."""
     model: str = ""
     """The model that made the vectors, as the answer names it."""
 
 
-_Call = Callable[[list[str]], _Answer]
+Call = Callable[[list[str]], EmbeddingAnswer]
+"""Makes vectors of texts that are not blank."""
 
 
 def as_embedder(embedder: Any, *, batch_size: int = 256, local: bool = False) -> Embedder:
@@ -64,20 +70,26 @@ class ForeignEmbedder:
     """An embedder made of a function from texts to vectors. As thread-safe as that function.
 
     Vectors are brought to unit length. Blank texts get the zero vector and are never sent, because
-    some services refuse them. Name, dimension and fingerprint come from one probing call at first
-    need.
+    some services refuse them. Dimension and fingerprint are what `identify` says of the model,
+    without a text; else they come from one probing call at first need.
     """
 
     def __init__(
         self,
         name: str,
-        call: _Call,
+        call: Call,
         *,
         batch_size: int = 256,
         local: bool = False,
         origin: Any = None,
+        identify: Callable[[], tuple[str, int] | None] = lambda: None,
     ) -> None:
-        self._name = name
+        """`identify` returns a mark of the very model and its dimension, or None where they are not
+        known; it may ask the service, and raises what that raises.
+        """
+        self.name = name
+        """Who makes the vectors: a library or a service, and a model."""
+        self._identify = identify
         self._call = call
         self._batch_size = batch_size
         self._guard = threading.Lock()
@@ -94,12 +106,11 @@ class ForeignEmbedder:
 
     @property
     def fingerprint(self) -> str:
-        """Name and model, 12 hexadecimal digits of a probe's vector, dimension. Raises
-        EmbeddingError.
+        """Name and model, a mark, dimension. Raises EmbeddingError.
 
-        The digits come from the signs of 16 sums over the vector: coarse enough that a service
-        whose answers differ in their last places keeps its fingerprint, fine enough to tell models
-        of one name apart.
+        The mark is that of `identify`, or 12 hexadecimal digits of a probe's vector. They come from
+        the signs of 16 sums over the vector: coarse enough that a service whose answers differ in
+        their last places keeps its fingerprint, fine enough to tell models of one name apart.
         """
         return self._probe_once()[0]
 
@@ -132,30 +143,43 @@ class ForeignEmbedder:
             return probe
         with self._guard:
             if self._probed is None:
-                rows, model = self._rows([_PROBE])
-                dimension = int(rows.shape[1])
-                name = ":".join(_plain(part) for part in (self._name, model) if part)
-                self._probed = f"{name}:{_coarse_digest(rows[0])}:{dimension}", dimension
+                known = self._sorted(self._identify)
+                if known is None:
+                    rows, model = self._rows([_PROBE])
+                    known = _coarse_digest(rows[0]), int(rows.shape[1])
+                    name = ":".join(_plain(part) for part in (self.name, model) if part)
+                else:
+                    name = _plain(self.name)
+                mark, dimension = known
+                named = ":".join(part for part in (name, _plain(mark)) if part)
+                self._probed = f"{named}:{dimension}", dimension
             return self._probed
+
+    def _sorted(self, call: Callable[[], T]) -> T:
+        """Return what a call of somebody else returns. Raises EmbeddingError for what it raises."""
+        try:
+            return call()
+        except TallystickError:
+            raise
+        except Exception as error:
+            raise sort_error(f"Embedder {self.name}", error, EMBEDDER) from error
 
     def _rows(self, texts: list[str]) -> tuple[NDArray[np.float32], str]:
         import numpy as np
 
-        try:
+        def ask() -> tuple[EmbeddingAnswer, NDArray[np.float64]]:
             answer = self._call(texts)
-            values = np.asarray(answer.vectors, dtype=np.float64)
-        except TallystickError:
-            raise
-        except Exception as error:
-            raise sort_error(f"Embedder {self._name}", error, EMBEDDER) from error
+            return answer, np.asarray(answer.vectors, dtype=np.float64)
+
+        answer, values = self._sorted(ask)
         if values.ndim != 2 or values.shape[0] != len(texts) or values.shape[1] == 0:
             raise UnusableVectors(
-                f"Embedder {self._name} returned the shape {values.shape} for {len(texts)} texts; "
+                f"Embedder {self.name} returned the shape {values.shape} for {len(texts)} texts; "
                 "one vector per text is needed."
             )
         if not np.isfinite(values).all():
             raise UnusableVectors(
-                f"Embedder {self._name} returned components that are not finite numbers."
+                f"Embedder {self.name} returned components that are not finite numbers."
             )
         return _unit(values), answer.model
 
@@ -192,20 +216,22 @@ def _is_ours(embedder: Any) -> bool:
     )
 
 
-def _recognise(embedder: Any) -> tuple[str, _Call]:
+def _recognise(embedder: Any) -> tuple[str, Call]:
     if not isinstance(embedder, type):
         if _has(embedder, "get_text_embedding_batch"):
-            return "llama-index", lambda texts: _Answer(embedder.get_text_embedding_batch(texts))
+            return "llama-index", lambda texts: EmbeddingAnswer(
+                embedder.get_text_embedding_batch(texts)
+            )
         if _has(embedder, "embed_documents"):
             if inspect.iscoroutinefunction(embedder.embed_documents):
                 return "pydantic-ai", _async_call(embedder.embed_documents)
-            return "langchain", lambda texts: _Answer(embedder.embed_documents(texts))
+            return "langchain", lambda texts: EmbeddingAnswer(embedder.embed_documents(texts))
         if inspect.iscoroutinefunction(getattr(embedder, "embed", None)):
             return "pydantic-ai", _async_call(embedder.embed, input_type="document")
         if callable(embedder) and not inspect.iscoroutinefunction(embedder):
-            return "chroma" if _has(embedder, "embed_query") else "callable", lambda texts: _Answer(
-                embedder(texts)
-            )
+            return "chroma" if _has(
+                embedder, "embed_query"
+            ) else "callable", lambda texts: EmbeddingAnswer(embedder(texts))
     described = (
         f"the class {embedder.__name__}"
         if isinstance(embedder, type)
@@ -251,11 +277,11 @@ def _plain(name: str) -> str:
 # PydanticAI is asynchronous
 
 
-def _async_call(method: Callable[..., Coroutine[Any, Any, Any]], **options: Any) -> _Call:
-    def call(texts: list[str]) -> _Answer:
+def _async_call(method: Callable[..., Coroutine[Any, Any, Any]], **options: Any) -> Call:
+    def call(texts: list[str]) -> EmbeddingAnswer:
         result = _loop.run(method(texts, **options))
         described = (getattr(result, "provider_name", None), getattr(result, "model_name", None))
-        return _Answer(
+        return EmbeddingAnswer(
             result.embeddings,
             ":".join(part for part in described if isinstance(part, str) and part),
         )

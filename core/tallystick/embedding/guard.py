@@ -35,18 +35,30 @@ class GuardedEmbedder:
         self._vectors: OrderedDict[bytes, NDArray[np.float32]] = OrderedDict()
 
     @property
+    def is_probed(self) -> bool:
+        """True if fingerprint and dimension take no call."""
+        return bool(getattr(self._embedder, "is_probed", True))
+
+    @property
     def fingerprint(self) -> str:
         """Return the fingerprint of the embedder inside. Raises EmbeddingError."""
-        if not getattr(self._embedder, "is_probed", True):
+        if not self.is_probed:
             forbid_inside_transaction("the embedder")
         return self._embedder.fingerprint
 
     @property
     def dimension(self) -> int:
         """Length of every vector. Raises EmbeddingError."""
-        if not getattr(self._embedder, "is_probed", True):
+        if not self.is_probed:
             forbid_inside_transaction("the embedder")
         return self._embedder.dimension
+
+    @property
+    def name(self) -> str:
+        """Who makes the vectors: for an embedder without a name its fingerprint, which it has
+        without a call. Raises EmbeddingError.
+        """
+        return getattr(self._embedder, "name", None) or self.fingerprint
 
     @property
     def local(self) -> bool:

@@ -1,4 +1,4 @@
-"""Embedders by name: the setting `embedder` chooses one that runs here, and nothing is downloaded
+"""Embedders and rerankers by name, as code, settings and commands write them. Nothing is downloaded
 unless it may be.
 """
 
@@ -6,35 +6,102 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tallystick.embedding.adapt import as_embedder
+from tallystick.embedding.libraries import (
+    FASTEMBED,
+    SENTENCE_TRANSFORMERS,
+    fastembed_embedder,
+    fastembed_reranker,
+    hub_folder,
+    sentence_transformers_embedder,
+    sentence_transformers_reranker,
+)
 from tallystick.embedding.static import StaticEmbedder, Table
-from tallystick.errors import EmbedderUnavailable
-from tallystick.ports import Embedder
+from tallystick.errors import EmbedderUnavailable, InvalidInput
+from tallystick.ports import Embedder, Reranker
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MODEL2VEC = "model2vec:"
-"""What stands before the folder of a table."""
+STATIC, MINILM = "static", "minilm"
+"""The embedders whose name needs no model."""
+_MODEL2VEC = "model2vec"
+_GROUP = "tallystick.embedders"
+"""The entry points of adapters that make an embedder of the name of a model."""
 _FILES = ("model.safetensors", "tokenizer.json")
 _METHOD = b"model2vec, mean of weighted rows, unit length; 1"
 
 
 def named_embedder(name: str, *, allow_download: bool = False) -> Embedder:
-    """Return the embedder of a setting: `static`, `minilm` or `model2vec:FOLDER`. Raises
-    EmbedderUnavailable.
+    """Return the embedder of a name: `static`, `minilm`, or a library or service and its model, as
+    in `fastembed:BAAI/bge-small-en-v1.5`, `ollama:nomic-embed-text`.
+
+    Raises InvalidInput for a name of nothing, MissingExtra with the line to run for a library that
+    is not installed, SettingsError for a key that is not set, EmbedderUnavailable for a model that
+    is not there.
     """
-    if name.startswith(MODEL2VEC):
-        return Model2VecEmbedder(Path(name.removeprefix(MODEL2VEC)))
-    return _minilm(allow_download=allow_download) if name == "minilm" else StaticEmbedder()
+    if name == STATIC:
+        return StaticEmbedder()
+    if name == MINILM:
+        return _minilm(allow_download=allow_download)
+    library, _, model = name.partition(":")
+    here: dict[str, Callable[..., Embedder]] = {
+        _MODEL2VEC: _model2vec,
+        FASTEMBED: fastembed_embedder,
+        SENTENCE_TRANSFORMERS: sentence_transformers_embedder,
+    }
+    if model and library in here:
+        return here[library](model, allow_download=allow_download)
+    services = {point.name: point for point in entry_points(group=_GROUP)}
+    if model and library in services:
+        made: Embedder = services[library].load()(model)
+        return made
+    known = [f"{each}:MODEL" for each in sorted({*here, *services})]
+    raise InvalidInput(
+        f"`embedder` is {name!r}, and takes {STATIC}, {MINILM}, {', '.join(known)}, or an object."
+    )
+
+
+def named_reranker(name: str, *, allow_download: bool = False) -> Reranker:
+    """Return the reranker of a name: a library and its model, as in
+    `fastembed:Xenova/ms-marco-MiniLM-L-6-v2`. It loads with the first question.
+
+    Raises InvalidInput for a name of nothing, MissingExtra.
+    """
+    library, _, model = name.partition(":")
+    here: dict[str, Callable[..., Reranker]] = {
+        FASTEMBED: fastembed_reranker,
+        SENTENCE_TRANSFORMERS: sentence_transformers_reranker,
+    }
+    if not model or library not in here:
+        known = ", ".join(f"{each}:MODEL" for each in here)
+        raise InvalidInput(
+            f"`reranker` is {name!r}, and takes {known}, or an object. Other libraries and "
+            "services have no model that scores a text for a question."
+        )
+    return here[library](model, allow_download=allow_download)
+
+
+def _model2vec(model: str, *, allow_download: bool) -> Embedder:
+    """Return the embedder of a folder, or of a table of the hub."""
+    if "/" in model and not Path(model).exists() and not model.startswith((".", "/", "~")):
+        folder = hub_folder(model, allow_download=allow_download)
+        if folder is None:
+            raise EmbedderUnavailable(
+                f"The table {model} is not on this machine. Name the folder of one, or let it be "
+                "fetched once from the hub, with the setting allow_download = true."
+            )
+        return Model2VecEmbedder(folder, name=model.rpartition("/")[2])
+    return Model2VecEmbedder(Path(model).expanduser())
 
 
 class Model2VecEmbedder:
@@ -45,17 +112,19 @@ class Model2VecEmbedder:
     local = True
     """It runs here: no network, so a vector can commit together with its text."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take the folder with `model.safetensors` and `tokenizer.json`. Raises
-        EmbedderUnavailable.
+    def __init__(self, folder: Path, *, name: str | None = None) -> None:
+        """Take the folder with `model.safetensors` and `tokenizer.json`, and a name for the
+        fingerprint, by default that of the folder. Raises EmbedderUnavailable.
         """
         missing = [name for name in _FILES if not (folder / name).is_file()]
         if missing:
             raise EmbedderUnavailable(
                 f"{folder} has no {' and no '.join(missing)}: name the folder of a table in the "
-                f'form of model2vec, as in embedder = "{MODEL2VEC}potion-multilingual".'
+                f'form of model2vec, as in embedder = "{_MODEL2VEC}:potion-multilingual".'
             )
-        self._folder = folder
+        self._folder, self._name = folder, name or folder.absolute().name
+        self.name = f"{_MODEL2VEC}:{self._name}"
+        """Who makes the vectors."""
 
     @property
     def dimension(self) -> int:
@@ -64,7 +133,7 @@ class Model2VecEmbedder:
 
     @property
     def fingerprint(self) -> str:
-        """Name of the folder, digest of both files, dimension. Raises EmbedderUnavailable."""
+        """Name of the table, digest of both files, dimension. Raises EmbedderUnavailable."""
         return self._fingerprint
 
     @cached_property
@@ -72,8 +141,7 @@ class Model2VecEmbedder:
         digest = hashlib.sha256(_METHOD)
         for name in _FILES:
             digest.update(hashlib.sha256((self._folder / name).read_bytes()).digest())
-        name = self._folder.absolute().name
-        return f"model2vec-{name}:{digest.hexdigest()[:12]}:{self.dimension}"
+        return f"model2vec-{self._name}:{digest.hexdigest()[:12]}:{self.dimension}"
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Unit vectors, shape (len(texts), dimension), in the order given. Raises

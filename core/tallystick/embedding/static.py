@@ -115,6 +115,8 @@ class StaticEmbedder:
     white space gives the zero vector, which is near to nothing.
     """
 
+    name = "static"
+    """As settings name it."""
     local = True
     """It runs here: no network, so a vector can commit together with its text."""
 

@@ -115,7 +115,7 @@ class ModelRefused(ExtractionError):
 
 class EgressDenied(ExtractionError):
     """The text may not leave for this model. Pass the model in code, add its name to
-    `learning_allow`, or use a local one.
+    `remote_allow`, or use a local one.
     """
 
     code = "egress_denied"

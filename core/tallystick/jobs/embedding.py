@@ -4,9 +4,11 @@ of the embedder.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
-from tallystick.errors import EmbeddingError
+from tallystick.errors import EmbedderUnavailable, EmbeddingError
 from tallystick.jobs.culprits import Suspects, Tried, take_apart
 from tallystick.jobs.derived import MEND, Derived
 from tallystick.jobs.runner import Ended, Work, enqueue_in_scope
@@ -74,6 +76,78 @@ class EmbeddingHandler:
         )
 
 
+@dataclass
+class Unembedded:
+    """The memories of one scope that have no vector of the embedder of `context`, embedded page by
+    page; whoever begins anew goes on where it was left.
+    """
+
+    context: MemoryContext
+    scope_id: int
+    beside_jobs: bool = False
+    """True if also those count whose embedding is a job: that job is for another embedder."""
+    finished: int = 0
+    """Memories that were looked at."""
+    vectors: int = 0
+    """Memories whose vectors were stored."""
+    failures: list[EmbeddingError] = field(default_factory=list)
+    """Of texts that were passed over, one each."""
+    _after: int = 0
+    _stored: int = 0
+    _suspects: Suspects = field(default_factory=Suspects)
+
+    def docs(self, *, limit: int | None = None) -> list[int]:
+        """Return the numbers of those that were not looked at yet, in order."""
+        with self.context.store.database.read() as connection:
+            return search.docs_missing_vectors(
+                connection,
+                self.context.embedder.fingerprint,
+                scope_id=self.scope_id,
+                after=self._after,
+                limit=limit,
+                local_embedder=self.context.local_embedder,
+                beside_jobs=self.beside_jobs,
+            )
+
+    def embed_page(
+        self,
+        commit: Callable[[Callable[[Connection], None]], None],
+        is_stopping: Callable[[], bool],
+    ) -> bool:
+        """Embed the next page, and store it in transactions of its own by `commit`; return False
+        where nothing is left. A text that the embedder will not take is passed over. Raises
+        EmbeddingError where the embedder is away.
+        """
+        docs = self.docs(limit=_PAGE)
+        if not docs:
+            return False
+        with self.context.store.database.read() as connection:
+            page = list(memories.get_docs(connection, docs).values())
+
+        def embed(part: Sequence[memories.Stored]) -> Tried[memories.Stored]:
+            try:
+                vectors = _vectors(self.context, part)
+            except EmbeddingError as error:
+                return Tried(part, error, is_proof=False)
+            commit(partial(self._store, part=part, vectors=vectors))
+            self.vectors += self._stored
+            return Tried((), None, is_proof=bool(vectors))
+
+        tried = take_apart(
+            page, embed, self._suspects, key=lambda stored: stored.doc, is_stopping=is_stopping
+        )
+        if tried.outage is not None:
+            raise tried.outage
+        self.failures += [error for _, error in tried.failed if isinstance(error, EmbeddingError)]
+        self._after, self.finished = docs[-1], self.finished + len(docs)
+        return True
+
+    def _store(
+        self, tx: Connection, *, part: Sequence[memories.Stored], vectors: Sequence[bytes]
+    ) -> None:
+        self._stored = len(_store(tx, self.context, part, vectors))
+
+
 class ReembeddingHandler:
     """Carries out the jobs of the kind `jobs.REEMBED`: page by page, the memories of one scope that
     have no vector of the current embedder.
@@ -98,53 +172,24 @@ class ReembeddingHandler:
         """
         [job] = work.jobs
         assert job.scope_id is not None
-        missing = self._missing(job.scope_id, after=0, limit=None)
-        total, finished, vector_count, after = len(missing), 0, 0, 0
-        suspects, failures = Suspects(), list[EmbeddingError]()
+        scope = Unembedded(self._context, job.scope_id)
+        total = len(scope.docs())
 
-        def embed(page: Sequence[memories.Stored]) -> Tried[memories.Stored]:
-            nonlocal vector_count
-            try:
-                vectors = _vectors(self._context, page)
-            except EmbeddingError as error:
-                return Tried(page, error, is_proof=False)
-            vector_count += self._commit(work, page, vectors)
-            return Tried((), None, is_proof=bool(vectors))
+        def commit(unit: Callable[[Connection], None]) -> None:
+            def store(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
+                unit(tx)
+                return {}
+
+            work.commit(store)
 
         while not work.is_stopping:
-            docs = self._missing(job.scope_id, after=after, limit=_PAGE)
-            if not docs:
-                self._end(work, job, vector_count, failures)
+            before = scope.vectors
+            if not scope.embed_page(commit, lambda: work.is_stopping):
+                self._end(work, job, scope.vectors, scope.failures)
                 break
-            with self._context.store.database.read() as connection:
-                page = list(memories.get_docs(connection, docs).values())
-            before = vector_count
-            tried = take_apart(
-                page,
-                embed,
-                suspects,
-                key=lambda stored: stored.doc,
-                is_stopping=lambda: work.is_stopping,
-            )
-            if tried.outage is not None:
-                raise tried.outage
-            failures += [error for _, error in tried.failed if isinstance(error, EmbeddingError)]
-            after, finished = docs[-1], finished + len(docs)
-            work.note_progress(
-                job, finished, max(total, finished), {"texts": vector_count - before}
-            )
-        return vector_count
-
-    def _commit(self, work: Work, page: Sequence[memories.Stored], vectors: Sequence[bytes]) -> int:
-        count = 0
-
-        def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
-            nonlocal count
-            count = len(_store(tx, self._context, page, vectors))
-            return {}
-
-        work.commit(unit)
-        return count
+            made = {"texts": scope.vectors - before}
+            work.note_progress(job, scope.finished, max(total, scope.finished), made)
+        return scope.vectors
 
     def _end(
         self, work: Work, job: jobs.LeasedJob, vector_count: int, failures: Sequence[EmbeddingError]
@@ -160,21 +205,11 @@ class ReembeddingHandler:
             ended = Ended("failed", code=worst.code, text=text)
         work.commit(lambda tx, allowed: {job.id: ended})
 
-    def _missing(self, scope_id: int, *, after: int, limit: int | None) -> list[int]:
-        with self._context.store.database.read() as connection:
-            return search.docs_missing_vectors(
-                connection,
-                self._context.embedder.fingerprint,
-                scope_id=scope_id,
-                after=after,
-                limit=limit,
-                local_embedder=self._context.local_embedder,
-            )
-
 
 class Vectors(Derived):
     """The vectors of memories: made before the transaction of a change or by its job, dropped in
-    the one in which the text changes. Only a failure or a changed embedder leaves some out.
+    the one in which the text changes. Only a failure or a changed embedder leaves some out: one on
+    this machine gets all texts by itself, one far away where somebody says so (`tally reembed`).
     """
 
     name, mends = "vectors", "notice"
@@ -183,22 +218,37 @@ class Vectors(Derived):
         """Enqueue a job for each scope with memories that have neither a vector of the current
         embedder nor a job; return the number of scopes. Raises EmbeddingError.
 
-        A scope whose job failed is left alone until somebody requeues that.
+        A scope whose job failed is left alone until somebody requeues that. An embedder far away is
+        given nothing by itself.
         """
-        missing = self._missing()
+        if not self._context.local_embedder:
+            return 0
+        try:
+            missing = self._missing()
+        except EmbedderUnavailable:
+            return 0  # which the opening and the doctor say
         for scope_id, subject in missing.items():
             enqueue_in_scope(self._context.store, jobs.REEMBED, subject, scope_id)
         return len(missing)
 
     def check(self) -> Finding:
         """Look for memories without a vector, which no job makes."""
-        if missing := self._missing():
+        try:
+            missing = self._missing()
+        except EmbedderUnavailable as error:
+            return self._says("notice", f"words and structure find, without vectors: {error}")
+        if missing:
             text = f"texts of {len(missing)} scopes have no vector, and are found by their words"
+            if not self._context.local_embedder:
+                say = "`tally reembed` says what it costs, and embeds them"
+                return self._says("notice", f"{text}: {say}")
             return self._says("notice", f"{text}: the background embeds them, or {MEND}")
         return self._says("ok", "every text has a vector, or a job that makes it")
 
     def repair(self, actor: Actor) -> Finding:
-        """Enqueue the jobs that embed them."""
+        """Enqueue the jobs that embed them, where that sends nothing."""
+        if not self._context.local_embedder or self._context.settled_fingerprint() is None:
+            return self.check()
         return self._says("repaired", f"the texts of {self.follow()} scopes are to be embedded")
 
     def _missing(self) -> dict[int, str]:

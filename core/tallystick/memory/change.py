@@ -443,7 +443,9 @@ def _as_shared(context: MemoryContext, copied: Memory, before: Memory, after: Me
 
 
 def _vector_of(write: MemoryWrite, stored: memories.Stored) -> bytes | None:
-    fingerprint = write.context.embedder.fingerprint
+    fingerprint = write.context.settled_fingerprint()
+    if fingerprint is None:
+        return None  # no vector of it was stored in this process; the background makes it
     return search.vectors_of(write.tx, [stored.scope_id], fingerprint, [stored.doc]).get(stored.doc)
 
 

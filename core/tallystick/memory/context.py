@@ -10,7 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from tallystick.access import FrameKeys, Gate
-from tallystick.errors import Denied, EmbeddingError, InvalidInput, NotFound
+from tallystick.errors import (
+    Denied,
+    EmbedderUnavailable,
+    EmbeddingError,
+    InvalidInput,
+    NotFound,
+)
 from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Models, Reranker
@@ -212,6 +218,20 @@ class MemoryContext:
     """The working sets that only this process keeps."""
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))
 
+    _absence: threading.Event = field(default_factory=threading.Event)
+    """Set once it was said that the embedder is not installed."""
+
+    def settled_fingerprint(self) -> str | None:
+        """Return the fingerprint of the embedder where that takes no call, as within a transaction;
+        None where it does, and where the embedder is not there.
+        """
+        if not getattr(self.embedder, "is_probed", True):
+            return None
+        try:
+            return self.embedder.fingerprint
+        except EmbeddingError:
+            return None
+
     @property
     def uses_chroma(self) -> bool:
         """True if recall may ask Chroma."""
@@ -249,14 +269,19 @@ class MemoryContext:
             )
 
     def vectors_for(self, texts: Sequence[str]) -> TextVectors:
-        """Return the vectors of texts; a failing embedder costs the vectors, never the text."""
+        """Return the vectors of texts; a failing embedder costs the vectors, never the text. One
+        that is not installed is warned of once, as that stays so: the doctor says it again.
+        """
         if not texts or not self.local_embedder:
             return TextVectors([None] * len(texts))
         try:
             return TextVectors(list(self._blobs(texts)))
         except EmbeddingError as error:
             warning = f"stored without a vector ({type(error).__name__}); it is found by its words"
-            return TextVectors([None] * len(texts), (warning,))
+            is_known = isinstance(error, EmbedderUnavailable) and self._absence.is_set()
+            if isinstance(error, EmbedderUnavailable):
+                self._absence.set()
+            return TextVectors([None] * len(texts), () if is_known else (warning,))
 
     def vector_for(self, memory: Memory) -> bytes | None:
         """Return the vector of a memory's text, or None; see `vectors_for`."""
@@ -402,7 +427,17 @@ class _Silent:
     """An embedder with the fingerprint of another one, which it never calls."""
 
     def __init__(self, embedder: Embedder) -> None:
-        self.fingerprint, self.dimension = embedder.fingerprint, embedder.dimension
+        self._embedder = embedder
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the other one. Raises EmbeddingError."""
+        return self._embedder.fingerprint
+
+    @property
+    def dimension(self) -> int:
+        """That of the other one. Raises EmbeddingError."""
+        return self._embedder.dimension
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Raise EmbeddingError."""

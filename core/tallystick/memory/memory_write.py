@@ -285,12 +285,13 @@ class MemoryWrite:
         if was_findable:
             search.drop_vectors(self.tx, doc)
         self.show(memory, doc=doc, scope_id=scope_id, vector=vector)
-        if not was_findable and vector is None and self.context.local_embedder:
-            # No embedder is called inside a transaction.
+        needs_vector = not was_findable and vector is None and self.context.local_embedder
+        if needs_vector and (fingerprint := self.context.settled_fingerprint()) is not None:
+            # No embedder is called inside a transaction; one that is away is followed up later.
             jobs.enqueue(
                 self.tx,
                 kind=jobs.REEMBED,
-                subject_id=f"{scope_id}:{self.context.embedder.fingerprint}",
+                subject_id=f"{scope_id}:{fingerprint}",
                 scope_id=scope_id,
                 actor=jobs.TALLY_ACTOR,
                 job_id=self.context.store.ids.new(),

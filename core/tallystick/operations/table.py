@@ -561,6 +561,20 @@ _TABLE = (
         verb="operator.rebuild_index",
     ),
     _operate(
+        "reembed",
+        "Embed anew",
+        "Say what it takes to embed every text by an embedder, or do it.",
+        (
+            "denied",
+            "invalid_input",
+            "missing_extra",
+            "settings_error",
+            "embedding_error",
+            "embedder_unavailable",
+        ),
+        verb="operator.reembed",
+    ),
+    _operate(
         "freeze",
         "Freeze",
         "Suspend every change of memory, by anybody, until it is thawed.",

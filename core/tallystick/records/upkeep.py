@@ -1,5 +1,5 @@
-"""Results of upkeep: Proof, Searched, Erasure, Purge, Transfer, Backup, Migration, Finding,
-Sizes.
+"""Results of upkeep: Proof, Searched, Erasure, Purge, Reembedding, Transfer, Backup, Migration,
+Finding, Sizes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from tallystick.records._base import JsonObject, Record, tuple_of
 from tallystick.records.identity import Scope
+from tallystick.records.model_calls import ModelCost
 from tallystick.records.times import datetime_of, optional_datetime_of
 
 
@@ -197,6 +198,39 @@ class RebuiltIndex(Record):
 
     chroma: int
     """Vectors that Chroma has, of the scopes that the setting `vector_search` gives it."""
+
+
+class Reembedding(Record):
+    """What it takes to embed every text by an embedder, and how far that is."""
+
+    mode: Literal["preview", "apply"]
+    embedder: str
+    """Who makes the vectors."""
+    dimension: int
+    local: bool
+    """True if no text leaves this machine for it."""
+    reads_by: str | None
+    """The embedder by whose vectors this tally recalls meanwhile, besides words and structure; None
+    where it is away.
+    """
+    is_own: bool
+    """True if that is the same one: then each text is found by its words until it has a vector."""
+    texts: int
+    """Memories that have no vector of this embedder, when it was asked."""
+    stays: int = 0
+    """Memories that stay on this machine, and are found by their words: they are none of these."""
+    tokens: int | None = None
+    """Of these texts, in a preview; an estimate where the embedder's tokenizer is not here."""
+    cost: ModelCost | None = None
+    """What they cost, in a preview; None where nothing is paid for, as the embedder is local."""
+    embedded: int = 0
+    """Memories whose vectors were made."""
+    refused: int = 0
+    """Memories whose text the embedder did not take: they are found by their words."""
+    left: int = 0
+    """Memories that still have none, as it was paused or cut off: the same call goes on there."""
+    problem: str | None = None
+    """Why it was cut off."""
 
 
 class Transfer(Record):

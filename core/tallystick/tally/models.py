@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from tallystick.errors import SettingsError
+from tallystick.embedding import as_embedder, named_embedder, named_reranker
+from tallystick.errors import InvalidInput, MissingExtra, SettingsError
 from tallystick.extension import Extension
 from tallystick.memory import MemoryContext
 from tallystick.ports import (
     Decider,
+    Embedder,
     Extractor,
     Models,
+    Reranker,
     StructuredModel,
     Summarizer,
     TokenCounter,
@@ -22,7 +25,7 @@ from tallystick.ports import (
 from tallystick.recorder import RecorderContext
 from tallystick.recorder.outbound import Outbound
 from tallystick.recorder.payloads import require_seal
-from tallystick.records import Actor, ProviderDeclaration
+from tallystick.records import Actor
 from tallystick.settings import Settings
 from tallystick.storage import Store
 from tallystick.storage.engine.writes import TALLY, Writes
@@ -49,7 +52,10 @@ def choose_models(
     summarizer = models.summarizer
     for extension in extensions:
         extension.require_use(settings, models)
-    named = tuple(named_model(name, settings) for name in settings.learning_models)
+    names = settings.learning_model
+    named = tuple(
+        named_model(name, settings) for name in ((names,) if isinstance(names, str) else names)
+    )
     if summarizer is None and settings.summary_model is not None:
         summarizer = named_model(settings.summary_model, settings, setting="summary_model")
     models = replace(
@@ -129,9 +135,15 @@ def note_consent(store: Store, memory: MemoryContext, actor: Actor) -> None:
         if not declared.local
     }
     if not memory.local_embedder:
-        names.add(f"embedder:{memory.embedder.fingerprint}")
+        names.add(f"embedder:{getattr(memory.embedder, 'name', '') or memory.embedder.fingerprint}")
     if memory.reranker is not None and not getattr(memory.reranker, "local", False):
-        names.add(f"reranker:{type(memory.reranker).__name__}")
+        reranker = memory.reranker
+        names.add(f"reranker:{getattr(reranker, 'name', '') or type(reranker).__name__}")
+    note_providers(store, names, actor)
+
+
+def note_providers(store: Store, names: Collection[str], actor: Actor) -> None:
+    """Journal that text may be sent to these providers, if there are any."""
     if not names or store.database.unwritable is not None:
         return
     event = journal.Event(
@@ -147,32 +159,88 @@ def note_consent(store: Store, memory: MemoryContext, actor: Actor) -> None:
     )
 
 
-def named_model(
-    name: str, settings: Settings, *, setting: str = "learning_models"
-) -> StructuredModel:
-    """Return a model that a setting names, as `adapter:model`. Raises SettingsError for an adapter
-    that is not installed, a model that its adapter cannot make, and one far away that is not
-    allowed.
+def choose_embedder(given: Any, settings: Settings) -> Embedder:
+    """Return the embedder that is given, an object or a name, else the one that the settings name.
+
+    Raises InvalidInput for a name of nothing, SettingsError for a service far away that settings
+    may not name, and as `named_embedder`.
     """
+    if given is not None and not isinstance(given, str):
+        return as_embedder(given)
+    name = settings.embedder if given is None else given
+    made = named_embedder(name, allow_download=settings.allow_download)
+    if given is None and not getattr(made, "local", False):
+        _require_allowed("embedder", name, settings)
+    return made
+
+
+def choose_reranker(given: Reranker | str | None, settings: Settings) -> Reranker | None:
+    """Return the reranker that is given, an object or a name, else the one that the settings name.
+    Raises as `choose_embedder`.
+    """
+    if given is not None and not isinstance(given, str):
+        return given
+    name = settings.reranker if given is None else given
+    if name is None:
+        return None
+    made = named_reranker(name, allow_download=settings.allow_download)
+    if given is None and not getattr(made, "local", False):
+        _require_allowed("reranker", name, settings)
+    return made
+
+
+def given_models(
+    given: StructuredModel | str | Sequence[StructuredModel | str] | None,
+) -> tuple[StructuredModel, ...]:
+    """Return the models that code gave to learn by: names are made, as settings name them. Raises
+    InvalidInput.
+    """
+    models: Iterable[StructuredModel | str] = ()
+    if given is not None:
+        models = (given,) if isinstance(given, str | StructuredModel) else given
+    return tuple(
+        _made("learning_model", each, InvalidInput) if isinstance(each, str) else each
+        for each in models
+    )
+
+
+def _require_allowed(setting: str, name: str, settings: Settings) -> None:
+    if settings.local_only and name not in settings.remote_allow:
+        raise SettingsError(
+            f"{setting}: {name!r} would be sent what is remembered, and it is not on this "
+            f"machine. Add it to `remote_allow`, or pass it in code."
+        )
+
+
+def named_model(
+    name: str, settings: Settings, *, setting: str = "learning_model"
+) -> StructuredModel:
+    """Return a model that a setting names, as `service:model` or `adapter:service:model`. Raises
+    SettingsError for an adapter that is not installed, a model that its adapter cannot make, and
+    one far away that is not allowed.
+    """
+    made = _made(setting, name, SettingsError)
+    if not made.declaration.local:
+        _require_allowed(setting, name, settings)
+    return made
+
+
+def _made(
+    setting: str, name: str, error_type: type[SettingsError] | type[InvalidInput]
+) -> StructuredModel:
     adapter, _, model = name.partition(":")
     points = {point.name: point for point in entry_points(group=_GROUP)}
     if adapter not in points or not model:
-        raise SettingsError(
-            f"{setting}: {name!r} is no model. Write it as ADAPTER:MODEL, with one of "
+        raise error_type(
+            f"{setting}: {name!r} is no model. Write it as NAME:MODEL, with one of "
             f"{', '.join(sorted(points)) or 'no adapter, as none is installed'}."
         )
     try:
         made: StructuredModel = points[adapter].load()(model)
+    except MissingExtra:
+        raise
     except Exception as error:  # a runtime raises what it likes for a name, a package, a key
-        raise SettingsError(
-            f"{setting}: {name!r} cannot be made. {adapter} says: {error}"
-        ) from error
-    declared: ProviderDeclaration = made.declaration
-    if settings.local_only and not declared.local and name not in settings.learning_allow:
-        raise SettingsError(
-            f"{setting}: {name!r} would be sent what is remembered, and it is not on this "
-            f"machine. Add it to `learning_allow`, or pass the model in code."
-        )
+        raise error_type(f"{setting}: {name!r} cannot be made. {adapter} says: {error}") from error
     return made
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from tallystick.access import full_id
+from tallystick.embedding import GuardedEmbedder
 from tallystick.errors import InvalidInput
 from tallystick.memory.change import require_reason
 from tallystick.records import (
@@ -26,6 +27,7 @@ from tallystick.records import (
     Proof,
     Purge,
     RebuiltIndex,
+    Reembedding,
     RunId,
     Scope,
     Sizes,
@@ -48,6 +50,7 @@ from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows.short_ids import IdKind
 from tallystick.storage.text.users import User
+from tallystick.tally.models import choose_embedder, note_providers
 from tallystick.tally.services import Services
 from tallystick.upkeep import (
     backup,
@@ -60,6 +63,7 @@ from tallystick.upkeep import (
     transfers,
 )
 from tallystick.upkeep.jobs import list_outbound_calls
+from tallystick.upkeep.reembed import EmbeddingAnew
 from tallystick.upkeep.retention import Window
 
 Progress = Annotated[Callable[[int, int], None], PROCESS_ONLY]
@@ -370,6 +374,41 @@ class Operator:
             writes=Writes.of(TALLY),
         )
         return rebuilt
+
+    def reembed(
+        self,
+        embedder: Annotated[
+            Any,
+            Wire(str | None),
+            Field(description="Such as openai:text-embedding-3-small; by default the tally's own."),
+        ] = None,
+        *,
+        mode: Annotated[
+            Literal["preview", "apply"], Field(description="Say what it takes, or do it.")
+        ] = "preview",
+        progress: Progress = lambda finished, total: None,
+        is_pausing: Annotated[Callable[[], bool], PROCESS_ONLY] = lambda: False,
+    ) -> Reembedding:
+        """Say what embedding every text takes, or do it: by the tally's own embedder, or by another
+        one, given as `Tally.open` takes it, whose vectors are stored beside those by which the
+        tally recalls until it is opened with it.
+
+        Each page is kept as it is done: a call that was paused by `is_pausing`, cut off or killed
+        is made again, and goes on there. What a person calls this with is the consent to send text
+        to it, which is journaled. Raises Denied, InvalidInput, MissingExtra, SettingsError, and
+        EmbeddingError where the embedder is away from the beginning.
+        """
+        services = self._services
+        chosen = services.embedder
+        if embedder is not None:
+            chosen = GuardedEmbedder(choose_embedder(embedder, services.settings))
+        anew = EmbeddingAnew(services.memory, chosen, self.actor)
+        if mode == "apply":
+            names = [] if chosen.local else [f"embedder:{chosen.name}"]
+            note_providers(services.store, names, self.actor)
+            return anew.apply(progress, is_pausing)
+        model = chosen.name.partition(":")[2]
+        return anew.preview(services.counter(model or None), services.prices)
 
     def freeze(
         self,

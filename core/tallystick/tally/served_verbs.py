@@ -103,6 +103,7 @@ class OperatorVerbs:
     doctor = Offered(Operator.doctor)
     sizes = Offered(Operator.sizes)
     rebuild_index = Offered(Operator.rebuild_index)
+    reembed = Offered(Operator.reembed)
     freeze = Offered(Operator.freeze)
     thaw = Offered(Operator.thaw)
     export = Offered(Operator.export)

@@ -19,8 +19,9 @@ from pydantic import SkipValidation
 
 from tallystick.access import Gate
 from tallystick.checkpoints import CheckpointsContext
-from tallystick.embedding import GuardedEmbedder, as_embedder, named_embedder
+from tallystick.embedding import GuardedEmbedder
 from tallystick.errors import (
+    EmbeddingError,
     RecorderError,
     SettingsError,
     StorageError,
@@ -34,7 +35,7 @@ from tallystick.memory import MemoryContext
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.rules import ToolClassSource
-from tallystick.ports import Clock, Ids, Models, Reranker, TokenCounter
+from tallystick.ports import Clock, Ids, Models, Reranker, StructuredModel, TokenCounter
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
 from tallystick.records import Actor, CallContext, PolicyRule, tuple_of
@@ -53,7 +54,10 @@ from tallystick.tally.models import (
     DeciderLike,
     ExtractorLike,
     SummarizerLike,
+    choose_embedder,
     choose_models,
+    choose_reranker,
+    given_models,
     list_models,
     note_consent,
     outbound_of,
@@ -101,8 +105,9 @@ class OpenOptions(TypedDict, total=False):
     background: bool
     """False starts no thread: follow-up work is done by `Tally.drain`."""
     embedder: Any
-    """An Embedder, a Chroma EmbeddingFunction, a LangChain Embeddings, a PydanticAI Embedder or a
-    LlamaIndex BaseEmbedding; the default works offline.
+    """The name of one, such as `ollama:nomic-embed-text`; or an Embedder, a Chroma
+    EmbeddingFunction, a LangChain Embeddings, a PydanticAI Embedder or a LlamaIndex BaseEmbedding;
+    the default works offline.
     """
     chroma: str | None
     """The address of a Chroma server."""
@@ -126,8 +131,17 @@ class OpenOptions(TypedDict, total=False):
     """
     weights: RecallWeights | None
     """How recall ranks, before the setting `recall_weights`."""
-    reranker: Reranker | None
-    """Orders the best hits of recall anew, if it answers in time."""
+    reranker: Reranker | str | None
+    """Orders the best hits of recall anew, if it answers in time; or the name of one, such as
+    `fastembed:Xenova/ms-marco-MiniLM-L-6-v2`.
+    """
+    learning_model: Annotated[
+        StructuredModel | str | Sequence[StructuredModel | str] | None, SkipValidation
+    ]
+    """The model that learns, where no `extractor` and no `decider` is given: its name, such as
+    `ollama:qwen3`, or a model of a runtime's adapter; of several the next is asked where one is
+    away.
+    """
     extractor: Annotated[ExtractorLike | Sequence[ExtractorLike] | None, SkipValidation]
     """Draws facts from what is remembered, where the setting `learning` is on: an Extractor, or a
     model of a runtime's adapter; of several the next is asked where one is away.
@@ -178,18 +192,15 @@ class Services:
             redactor=remote_redactor,
         )
         self.gate = Gate(store, limits=settings.rate_limits)
-        self.embedder = GuardedEmbedder(
-            as_embedder(embedder)
-            if embedder is not None
-            else named_embedder(settings.embedder, allow_download=settings.allow_download)
-        )
-        self.index = _open_index(store, settings, self.embedder.fingerprint)
+        self.embedder = GuardedEmbedder(choose_embedder(embedder, settings))
+        self.index = _open_index(store, settings, self.embedder)
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""
         self.extensions: tuple[Extension[Any], ...] = load_extensions()
+        learning_model = given_models(options.get("learning_model"))
         given = Models(
-            list_models(options.get("extractor")),
-            list_models(options.get("decider")),
+            list_models(options.get("extractor")) or learning_model,
+            list_models(options.get("decider")) or learning_model,
             options.get("summarizer"),
         )
         models = choose_models(settings, self.extensions, given, self.prices)
@@ -206,7 +217,7 @@ class Services:
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             weights=options.get("weights") or settings.recall_weights,
-            reranker=options.get("reranker"),
+            reranker=choose_reranker(options.get("reranker"), settings),
             rerank_deadline_ms=settings.rerank_deadline_ms,
             corpora=CorpusCache(
                 most_bytes=settings.recall_cache_mb * 1024 * 1024,
@@ -427,7 +438,16 @@ def _segment_files(store: Store) -> SegmentFiles | None:
     return None if tally_id is None else SegmentFiles(folder, tally_id)
 
 
-def _open_index(store: Store, settings: Settings, fingerprint: str) -> ChromaIndex | None:
+def _open_index(store: Store, settings: Settings, embedder: GuardedEmbedder) -> ChromaIndex | None:
+    """Return the index for the vectors of an embedder; None where there is none, and where the
+    embedder is away or not installed: then words and structure find, until the tally is opened
+    anew.
+    """
+    try:
+        fingerprint = embedder.fingerprint
+    except EmbeddingError as error:
+        get_logger("embedding").warning("embedder.unavailable", error=type(error).__name__)
+        return None
     with store.database.read() as connection:
         layout = state_of(connection, fingerprint).layout
     if settings.chroma is not None:

@@ -173,6 +173,44 @@ def rebuilt_view(rebuilt: records.RebuiltIndex) -> Text:
     return report(f"{rebuilt.chroma} vectors in Chroma")
 
 
+def reembedding_view(work: records.Reembedding) -> RenderableType:
+    """Return what embedding every text takes, or how far it came, and what to do then."""
+    where = "on this machine" if work.local else "elsewhere: they are sent there"
+    by = f"{work.embedder} ({work.dimension} dimensions, {where})"
+    if work.mode == "preview" and not work.texts:
+        return report(f"Every text has a vector of {by}.")
+    if work.mode == "preview":
+        lines = [f"{work.texts:,} texts, some {work.tokens or 0:,} tokens, by {by}."]
+        if work.cost is not None:
+            known = work.cost.amount is not None
+            of = f"some {work.cost} ({work.cost.prices})" if known else "no price known"
+            lines.append(f"Cost: {of}.")
+        if work.stays:
+            lines.append(f"{work.stays:,} more stay on this machine, and are found by their words.")
+        lines.append(_meanwhile(work))
+        return Text("\n".join([*lines, "To do it: the same command with --apply."]))
+    if work.left:
+        cut = work.problem or "Paused."
+        went = f"{work.embedded:,} of {work.texts:,} texts are embedded by {by}"
+        text = f"{cut} {went}; {work.left:,} are left. The same command goes on there."
+        return report(text, False)
+    lines = [f"{work.embedded:,} texts are embedded by {by}."]
+    if work.refused:
+        lines.append(f"{work.refused:,} were refused, and are found by their words.")
+    if not work.is_own:
+        lines.append(f'Now set embedder = "{work.embedder}", and recall goes by these.')
+    return report("\n".join(lines))
+
+
+def _meanwhile(work: records.Reembedding) -> str:
+    """Say by what recall goes until it is done."""
+    if work.reads_by is None:
+        return "Until then recall goes by words and structure: the embedder in use is away."
+    if work.is_own:
+        return "Until then each of them is found by its words."
+    return f"Until then, and until the setting names it, recall goes by {work.reads_by}."
+
+
 def reconciled_view(reconciled: Reconciled) -> Text:
     """Return the comparison of Chroma with the database."""
     if reconciled.whole:

@@ -4,7 +4,10 @@ nothing is downloaded unless it may be.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +19,11 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from tallystick import Actor, Tally
-from tallystick.embedding import Model2VecEmbedder, StaticEmbedder, named_embedder
+from tallystick.embedding import Model2VecEmbedder, StaticEmbedder, named_embedder, static
 from tallystick.errors import EmbedderUnavailable, SettingsError
+from tallystick.testing import HashEmbedder
+
+OpenTally = Callable[..., Tally]
 
 ROWS: dict[str, Sequence[float]] = {
     "[UNK]": [9, 9, 9],
@@ -112,3 +118,57 @@ def test_an_unknown_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TALLYSTICK_EMBEDDER", "word2vec")
     with pytest.raises(SettingsError, match="embedder"):
         Tally.open(tmp_path / "tally")
+
+
+def test_where_the_default_table_is_not_installed_words_and_structure_find_and_it_is_said_once(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "wordllama" else find(name)
+    )
+    monkeypatch.setattr(static, "_tables", [])
+    static._fingerprint.cache_clear()
+    with open_tally() as tally:
+        assert [record for record in caplog.records if "embedder.unavailable" in record.message]
+        anna = tally.bind(Actor(user="anna", role="operator"))
+        first = anna.remember("The heron nests in March.")
+        assert any("EmbedderUnavailable" in warning for warning in first.warnings)
+        second = anna.remember("The tide turns at ten.", kind="fact")
+        assert not second.warnings
+        assert [hit.content for hit in anna.recall("heron")] == ["The heron nests in March."]
+        assert anna.pack("When does the tide turn?").items
+        anna.modify(second.id, content="The tide turns at noon.", reason="it moved")
+        anna.forget(first.id, reason="no more")
+        anna.recover(first.id, reason="it is back")
+        assert len(anna.recall("heron nests")) == 1
+        tally.drain()
+        [finding] = [each for each in anna.operator.doctor() if each.check == "vectors"]
+        assert (finding.status, "pip install" in finding.text) == ("notice", True)
+        assert all(each.status != "problem" for each in anna.operator.doctor())
+        anna.operator.doctor(repair=True, reason="to see")
+    # With another embedder it has vectors, as soon as there is one.
+    with open_tally(embedder=HashEmbedder()) as tally:
+        assert tally.drain().embedded == 2
+    static._fingerprint.cache_clear()
+    monkeypatch.undo()
+    with open_tally() as tally:
+        assert tally.drain().embedded == 2
+        assert tally.bind(Actor(user="anna")).recall("heron")[0].signals["vector"] > 0
+
+
+def test_who_brings_an_embedder_loads_nothing_of_the_default_one() -> None:
+    code = """
+import sys
+from tallystick import Tally
+from tallystick.testing import HashEmbedder
+with Tally.open(":memory:", background=False, embedder=HashEmbedder()) as tally:
+    tally.bind().remember("The heron nests.")
+    tally.bind().recall("heron")
+    tally.bind().pack("heron")
+    tally.drain()
+names = ("wordllama", "tokenizers", "safetensors", "huggingface_hub", "chromadb")
+print([name for name in names if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -467,6 +467,7 @@ def test_one_text_that_fails_holds_up_no_vector_of_a_changed_embedder(
         tally.bind(Actor(user="alice")).remember_many(texts)
     models = Models()
     models.refused = ValueError
+    models.embedder.local = True
     with open_sqlite(embedder=models.embedder) as tally:
         for attempts in range(1, 6):
             [failed] = tally.drain().failed

@@ -38,10 +38,10 @@ SECOND = 1_000_000
 
 
 class Remote(HashEmbedder):
-    """A remote embedder that fails as it is told."""
+    """An embedder that fails as it is told, far away unless it says otherwise."""
 
-    def __init__(self) -> None:
-        super().__init__(local=False)
+    def __init__(self, *, local: bool = False) -> None:
+        super().__init__(local=local)
         self.fault: Exception | None = None
         self.seen: list[str] = []
 
@@ -621,7 +621,7 @@ def test_a_text_that_the_new_embedder_refuses_is_passed_over_and_named(
 ) -> None:
     with open_tally(embedder=HashEmbedder(32)) as tally:
         tally.bind(ALICE).remember_many(["The heron nests.", "This is poison.", "The tide turns."])
-    with open_tally(embedder=Remote()) as tally:
+    with open_tally(embedder=Remote(local=True)) as tally:
         assert tally.drain().embedded == 2
         [job] = listed(tally, kind="reembed")
         assert (job.state, job.error_code) == ("failed", "text_refused")
@@ -644,7 +644,8 @@ def test_a_changed_remote_embedder_gets_every_text_but_those_that_stay_here(
         tally.bind(ALICE).remember("Mine alone.", attributes={"local_only": True})
     remote = Remote()
     with open_tally(embedder=remote) as tally:
-        assert tally.drain().embedded == len(texts)
+        done = tally.bind(Actor(user="root", role="operator")).operator.reembed(mode="apply")
+        assert done.embedded == len(texts)
         assert sorted(remote.seen) == sorted(texts)
 
 

