@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -28,8 +29,10 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from tests.benchmarks.embedders import add_embedders, chosen_embedders
 
 from tallystick import Actor, Tally
+from tallystick.ports import Embedder
 from tallystick.ranking import analyze
 from tallystick.records import WorkingSet
 from tallystick.settings import Settings
@@ -226,11 +229,13 @@ class _OnTally:
 
     keeps = True
 
-    def __init__(self) -> None:
+    def __init__(self, *, embedder: Embedder | None = None) -> None:
         self._stack, self.clock = ExitStack(), _Clock()
         folder = self._stack.enter_context(tempfile.TemporaryDirectory())
         self.tally = self._stack.enter_context(
-            Tally.open(Path(folder) / "tally", clock=self.clock, background=False)
+            Tally.open(
+                Path(folder) / "tally", clock=self.clock, background=False, embedder=embedder
+            )
         )
         self.turn_of: dict[str, str] = {}
         """The turn that each memory is."""
@@ -264,8 +269,8 @@ class Recall(_OnTally):
 class Direct(_OnTally):
     """The working set of the session, as `bound.working_set` gives it."""
 
-    def __init__(self, *, asks: bool = True) -> None:
-        super().__init__()
+    def __init__(self, *, asks: bool = True, embedder: Embedder | None = None) -> None:
+        super().__init__(embedder=embedder)
         self._asks = asks
 
     def show(self, turn: Turn) -> list[Shown]:
@@ -310,6 +315,10 @@ class Middleware(_OnTally):
 
     def hear(self, turn: Turn) -> None:
         self.clock.set(turn.at)
+
+
+def _direct(embedder: Embedder, dialogue: Dialogue) -> Memory:
+    return Direct(embedder=embedder)
 
 
 ROWS: dict[str, Callable[[Dialogue], Memory]] = {
@@ -466,11 +475,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", nargs="?", type=Path, default=DATA)
     parser.add_argument("--languages", action="store_true", help="a line for each language too")
+    add_embedders(parser)
     chosen = parser.parse_args()
+    made_of = {
+        f"working set, {name}": partial(_direct, embedder)
+        for name, embedder in chosen_embedders(chosen.embedders).items()
+    }
     dialogues = load(chosen.data)
     print(f"| {len(dialogues)} dialogues | {' | '.join(HEADS)} |")
     print("| --- |" + " ---: |" * len(HEADS))
-    for name, made in ROWS.items():
+    for name, made in {**ROWS, **made_of}.items():
         scores = measure(dialogues, made)
         for group, counted in scores.items():
             if group == "all" or chosen.languages:

@@ -286,6 +286,7 @@ class AsyncWorkingMemory(ServedWorkingMemory):
 
     all = Offered(WorkingMemory.all)
     clear = Offered(WorkingMemory.clear)
+    shown = Offered(WorkingMemory.shown)
 
     def of(self, run_id: str | None = None, *, thread: str | None = None) -> AsyncWorkingMemory:
         """Same as `bound.working.of`."""
