@@ -11,7 +11,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from tallystick.compiler import outline
+from tallystick.compiler import Outline, outline
 from tallystick.kit import (
     ToolCall,
     arguments_of,
@@ -227,7 +227,7 @@ def render(compiled: CompiledContext, originals: Mapping[str, BaseMessage]) -> R
     changed = changed_items(compiled)
     context = [HumanMessage(sections.context, id=CONTEXT_ID)] if sections.context else []
     return Rendered(
-        system=_system(sections.instructions, sections.system, originals, changed),
+        system=_system(sections, originals, changed),
         messages=[
             *(_message(item, originals, changed) for item in sections.history),
             *context,
@@ -248,13 +248,21 @@ def with_memory(messages: Sequence[BaseMessage], compiled: CompiledContext) -> l
 
 
 def _system(
-    items: Sequence[ContextItem], text: str, originals: Mapping[str, BaseMessage], changed: set[str]
+    sections: Outline, originals: Mapping[str, BaseMessage], changed: set[str]
 ) -> SystemMessage | None:
-    if len(items) == 1 and items[0].id not in changed:
-        original = originals.get(items[0].id)
-        if isinstance(original, SystemMessage):
-            return original
-    return SystemMessage(text) if text else None
+    """Return the instructions as one message. One that came in alone stays the object that it is,
+    or keeps its blocks, behind which stands what is remembered.
+    """
+    own = [item for item in sections.instructions if item.kind != "memory"]
+    original = originals.get(own[0].id) if len(own) == 1 and own[0].id not in changed else None
+    if isinstance(original, SystemMessage) and not sections.remembered:
+        return original
+    if isinstance(original, SystemMessage) and not isinstance(original.content, str):
+        blocks = [*original.content, {"type": "text", "text": sections.remembered}]
+        return original.model_copy(update={"content": blocks})
+    if not own and sections.remembered:
+        return SystemMessage(sections.remembered, id=CONTEXT_ID)
+    return SystemMessage(sections.system) if sections.system else None
 
 
 def _message(

@@ -477,7 +477,7 @@ def main() -> None:
     parser.add_argument("--languages", action="store_true", help="a line for each language too")
     add_embedders(parser)
     chosen = parser.parse_args()
-    made_of = {
+    made_of: dict[str, Callable[[Dialogue], Memory]] = {
         f"working set, {name}": partial(_direct, embedder)
         for name, embedder in chosen_embedders(chosen.embedders).items()
     }

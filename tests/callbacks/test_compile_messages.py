@@ -62,6 +62,19 @@ def test_a_node_sends_what_its_actor_remembers(open_tally: OpenTally) -> None:
             assert request.content == "Where is the key?"
 
 
+def test_instructions_in_blocks_keep_them_and_what_is_remembered_stands_behind(
+    open_sqlite: OpenTally,
+) -> None:
+    block = {"type": "text", "text": "You plan trips.", "cache_control": {"type": "ephemeral"}}
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember("Anna's key is under the mat.")
+        said = [SystemMessage([block]), HumanMessage("Where is the key?")]
+        system, _ = compile_messages(said, anna, budget=2_000)
+        assert system.content[0] == block
+        assert "under the mat" in str(system.content[1])
+
+
 def test_each_prompt_begins_as_the_one_before(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         sent: list[list[BaseMessage]] = []

@@ -55,6 +55,8 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "forget_preview_only": False,
         "idempotency_days": 30,
         "manual_override_days": 30,
+        "profile_budget": 350,
+        "session_pause_hours": 6.0,
         "tombstones_days": None,
         "done_jobs_days": 14,
         "dead_jobs_days": 30,
