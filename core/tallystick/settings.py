@@ -33,6 +33,7 @@ from pydantic_settings import (
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
 from tallystick.records import (
+    LearnAt,
     Learning,
     LearningBudget,
     Limited,
@@ -258,7 +259,15 @@ class Settings(BaseSettings):
     """
 
     learning: Learning = "off"
-    """Whether a model draws facts from what is remembered: `review` proposes them to a person."""
+    """What becomes of the facts that a model draws from what is remembered: `review` proposes them
+    to a person, `apply` applies those that pass the checks and holds the rest, and `shadow` shows
+    what would be done.
+    """
+    learn_at: LearnAt = "session"
+    """When a conversation is read: in one call when it ended (`session`: at its end, before a
+    compaction, or after half an hour without a turn), after each answer (`exchange`) or after each
+    turn.
+    """
     learning_budget: LearningBudget = LearningBudget()
     """What calls of models for learning may cost, per job, per scope and day, and per day."""
     local_only: bool = True
@@ -268,7 +277,7 @@ class Settings(BaseSettings):
     learning_allow: tuple[str, ...] = ()
     """Models far away that settings may name, such as `pydantic-ai:openai:gpt-5-mini`."""
     learning_models: tuple[str, ...] = ()
-    """Models that extract and decide, by name, the preferred one first. A name begins with the
+    """Models that learn, by name, the preferred one first. A name begins with the
     adapter: `pydantic-ai:ollama:qwen3`, `langchain:ollama:qwen3`, `llama-index:ollama:qwen3`.
     """
     summary_model: str | None = None

@@ -31,11 +31,9 @@ class RecallRequest:
     to `until`, exclusive.
     """
     states: tuple[MemoryState, ...] = ()
-    """By default active, superseded and redacted; never hidden or deleted."""
+    """By default what holds, active or redacted; never hidden or deleted."""
     as_of: int | None = None
-    """The moment at which a memory must be valid, microseconds UTC; None gives those that are valid
-    now, and below them those that were before.
-    """
+    """The moment at which a memory must be valid, microseconds UTC; None is now."""
     asked_at: int | None = None
     """The moment from which "last week" is seen; None is now."""
     run_id: str | None = None

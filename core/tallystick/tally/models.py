@@ -12,8 +12,7 @@ from tallystick.errors import SettingsError
 from tallystick.extension import Extension
 from tallystick.memory import MemoryContext
 from tallystick.ports import (
-    Decider,
-    Extractor,
+    Learner,
     Models,
     StructuredModel,
     Summarizer,
@@ -29,8 +28,7 @@ from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import journal
 from tallystick.tokens.prices import PriceTable, cost_of
 
-ExtractorLike = Extractor | StructuredModel
-DeciderLike = Decider | StructuredModel
+LearnerLike = Learner | StructuredModel
 SummarizerLike = Summarizer | StructuredModel
 P = TypeVar("P")
 
@@ -54,8 +52,7 @@ def choose_models(
         summarizer = named_model(settings.summary_model, settings, setting="summary_model")
     models = replace(
         models,
-        extractors=models.extractors or named,
-        deciders=models.deciders or named,
+        learners=models.learners or named,
         summarizer=summarizer,
     )
     _require_prices(settings, models, prices)

@@ -50,8 +50,7 @@ from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns, TurnHits
 from tallystick.tally.compile_requests import CompileRequests
 from tallystick.tally.models import (
-    DeciderLike,
-    ExtractorLike,
+    LearnerLike,
     SummarizerLike,
     choose_models,
     list_models,
@@ -128,12 +127,10 @@ class OpenOptions(TypedDict, total=False):
     """How recall ranks, before the setting `recall_weights`."""
     reranker: Reranker | None
     """Orders the best hits of recall anew, if it answers in time."""
-    extractor: Annotated[ExtractorLike | Sequence[ExtractorLike] | None, SkipValidation]
-    """Draws facts from what is remembered, where the setting `learning` is on: an Extractor, or a
+    learner: Annotated[LearnerLike | Sequence[LearnerLike] | None, SkipValidation]
+    """Draws facts from what is remembered, where the setting `learning` is on: a Learner, or a
     model of a runtime's adapter; of several the next is asked where one is away.
     """
-    decider: Annotated[DeciderLike | Sequence[DeciderLike] | None, SkipValidation]
-    """Decides what becomes of the facts; given as an `extractor`."""
     summarizer: Annotated[SummarizerLike | None, SkipValidation]
     """Says what each community of the graph is about, where the setting `graph` is on, and shortens
     memories for compiles with `compaction="summary"`.
@@ -188,8 +185,7 @@ class Services:
         """The user's own table of prices."""
         self.extensions: tuple[Extension[Any], ...] = load_extensions()
         given = Models(
-            list_models(options.get("extractor")),
-            list_models(options.get("decider")),
+            list_models(options.get("learner")),
             options.get("summarizer"),
         )
         models = choose_models(settings, self.extensions, given, self.prices)

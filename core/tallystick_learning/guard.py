@@ -1,0 +1,270 @@
+"""The guard: structural checks of one learned fact, the same for a model and for a calling agent.
+
+They look at where the words stand and never at what they mean: no word of any language is known
+here. What a check finds is held for a person and shown; what the learner says of the mode may hold
+a fact, and never applies one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tallystick.records import ExtractedFact, ProposalReason
+
+MOST_CHANGES = 12
+"""Changes of known facts that one answer makes at most: the others are held."""
+LEAST_SURE = 50
+"""Percent that a learner is sure of a fact at least."""
+_HEADER = re.compile(r"^[^\W\d][\w-]*(?: [\w-]+)?: *\S")
+_ADDRESS = re.compile(r"\S@\S|\d{1,2}:\d\d")
+_FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
+_RULE = re.compile(r"^\s*([^\w\s])\1{4,}")
+_TOKEN = re.compile(r"[^\W\d_]+|\d+")
+_PAIRS = {
+    "“": "”",
+    "„": "“”",
+    "«": "»",
+    "»": "«",
+    "‹": "›",
+    "›": "‹",
+    "「": "」",
+    "『": "』",
+    "‚": "‘’",
+}
+_NOUNS = 0.15
+"""The share of capitals from which on a writer begins nouns with one, and not names alone."""
+_YEAR_REACH = 24
+"""Characters beside a year in which a number is a part of its date."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a fact is held against."""
+
+    text: str
+    """The text that it was drawn from."""
+    shown: Sequence[str] = ()
+    """The texts that the learner saw beside it: the turns before, known facts, the author."""
+    year: int | None = None
+    """The year in which it was said."""
+    is_best_target: bool = True
+    """True if its target is the memory that recall finds first by the fact and its text."""
+
+
+def reason_to_hold(fact: ExtractedFact, evidence: Evidence) -> ProposalReason | None:
+    """Return what speaks against applying a fact by itself, or None."""
+    place = find_span(evidence.text, fact.span)
+    if place is None:
+        return "span_missing"
+    if is_set_off(evidence.text, *place):
+        return "quoted"
+    if is_asked(evidence.text, *place):
+        return "question"
+    if fact.mode != "stated":
+        return "not_stated"
+    if fact.confidence < LEAST_SURE:
+        return "not_sure"
+    if not is_founded(fact.content, evidence):
+        return "unfounded"
+    return None if evidence.is_best_target else "other_target"
+
+
+def find_span(text: str, span: str) -> tuple[int, int] | None:
+    """Return the characters of `text` that say `span`, whatever its white space and case."""
+    words = span.split()
+    if not words:
+        return None
+    match = re.search(r"\s+".join(map(re.escape, words)), text, re.IGNORECASE)
+    return None if match is None else match.span()
+
+
+def is_set_off(text: str, start: int, end: int) -> bool:
+    """Return True if a part of the span is quoted or pasted: between quotation marks, in a fence,
+    behind `>`, in a block of its own, or below the header of a mail.
+    """
+    return any(first < end and start < last for first, last in _set_off(text))
+
+
+@lru_cache(maxsize=64)
+def _set_off(text: str) -> tuple[tuple[int, int], ...]:
+    return (*_pasted_lines(text), *_quotations(text))
+
+
+def _lines(text: str) -> list[tuple[int, int, str]]:
+    lines, at = [], 0
+    for line in text.splitlines(keepends=True):
+        lines.append((at, at + len(line), line.rstrip("\r\n")))
+        at += len(line)
+    return lines
+
+
+def _pasted_lines(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the lines that are somebody else's by their form."""
+    lines = _lines(text)
+    fence = ""
+    led = False
+    for number, (start, end, line) in enumerate(lines):
+        opened = _FENCE.match(line)
+        if opened is not None:
+            fence = "" if fence and opened[1].startswith(fence) else fence or opened[1][:3]
+            yield start, end
+            continue
+        if not line.strip():
+            led = False
+            continue
+        if fence or led or line.lstrip().startswith((">", "|")) or _is_indented(line, number):
+            yield start, end
+        if _begins_mail(lines, number) or _RULE.match(line):
+            yield start, len(text)
+            return
+        if _is_machine_made(lines, number):
+            yield start, end
+        led = led or line.rstrip().endswith((":", "："))
+
+
+def _is_indented(line: str, number: int) -> bool:
+    return number > 0 and line.startswith(("    ", "\t"))
+
+
+def _begins_mail(lines: Sequence[tuple[int, int, str]], number: int) -> bool:
+    """Return True if two lines of a name, a colon and a value begin here, one with an address or a
+    time.
+    """
+    pair = [line for _, _, line in lines[number : number + 2]]
+    return (
+        len(pair) == 2
+        and all(_HEADER.match(line) for line in pair)
+        and any(_ADDRESS.search(line) for line in pair)
+    )
+
+
+def _is_machine_made(lines: Sequence[tuple[int, int, str]], number: int) -> bool:
+    """Return True if a line begins as the one before or behind it does, with a number in it: rows
+    of a log or of a table.
+    """
+    shape = _shape_of(lines[number][2])
+    beside = [lines[other][2] for other in (number - 1, number + 1) if 0 <= other < len(lines)]
+    return "0" in shape and len(shape) >= 4 and any(_shape_of(line) == shape for line in beside)
+
+
+def _shape_of(line: str) -> str:
+    """Return the form of the first word of a line: a digit for digits, a letter for letters."""
+    first = line.split(maxsplit=1)[0] if line.strip() else ""
+    return re.sub(r"[^\W\d_]", "a", re.sub(r"\d", "0", first))
+
+
+def _quotations(text: str) -> Iterator[tuple[int, int]]:
+    """Yield what stands between quotation marks of any script."""
+    at = 0
+    while at < len(text):
+        mark = text[at]
+        closing = _closing_of(text, at)
+        end = -1 if closing is None else _find_closing(text, at + 1, mark, closing)
+        if end < 0:
+            at += 1
+            continue
+        yield at, end + 1
+        at = end + 1
+
+
+def _closing_of(text: str, at: int) -> str | None:
+    """Return the marks that close the quotation which a character opens, or None."""
+    mark = text[at]
+    if mark in _PAIRS:
+        return _PAIRS[mark]
+    before = text[at - 1] if at else " "
+    if mark in "'‘`" and not before.isalnum():
+        return {"‘": "’", "`": "`"}.get(mark, "'")
+    is_quote = mark == '"' or (mark not in "'’" and "QUOTATION MARK" in unicodedata.name(mark, ""))
+    return mark if is_quote and mark not in "”’" else None
+
+
+def _find_closing(text: str, at: int, mark: str, closing: str) -> int:
+    """Return the place of the mark that closes a quotation, -1 where none does."""
+    for place in range(at, len(text)):
+        if text[place] not in closing:
+            continue
+        behind = text[place + 1] if place + 1 < len(text) else " "
+        # An apostrophe stands within a word.
+        if text[place] not in "'’" or not behind.isalnum():
+            return place if place > at else -1
+    # A quotation that nobody closed goes on to the end; an apostrophe opened none.
+    return len(text) - 1 if mark not in "'‘`" and at < len(text) else -1
+
+
+def is_asked(text: str, start: int, end: int) -> bool:
+    """Return True if a span ends in a question mark of any script, or the words behind it do before
+    another mark comes.
+    """
+    words = text[start:end].rstrip()
+    if words and not words[-1].isalnum():
+        return _is_question_mark(words[-1])
+    for mark in text[end:]:
+        if not (mark.isalnum() or mark in " '’-"):
+            return _is_question_mark(mark)
+    return False
+
+
+def _is_question_mark(mark: str) -> bool:
+    name = unicodedata.name(mark, "")
+    return "QUESTION MARK" in name and "INVERTED" not in name
+
+
+def is_founded(content: str, evidence: Evidence) -> bool:
+    """Return True if each name and each number of a fact, but for the parts of a date, stands in
+    what the learner saw.
+    """
+    shown = " ".join((evidence.text, *evidence.shown))
+    numbers, stems = set(re.findall(r"\d+", shown)), _stems(shown)
+    marks_names = _share_of_capitals(shown) < _NOUNS
+    dated = _dated_spans(content, evidence.year)
+    for match in _TOKEN.finditer(content):
+        word, start = match[0], match.start()
+        if word.isdecimal():
+            if word not in numbers and not any(low <= start < high for low, high in dated):
+                return False
+        elif marks_names and word[0].isupper() and not _begins_sentence(content, start):
+            if any(low <= start < high for low, high in dated) or _has_stem(stems, word):
+                continue
+            return False
+    return True
+
+
+def _share_of_capitals(text: str) -> float:
+    """Return the share of words within sentences that begin with a capital."""
+    words = [match for match in _TOKEN.finditer(text) if match[0].isalpha()]
+    inner = [match[0] for match in words if not _begins_sentence(text, match.start())]
+    return sum(word[0].isupper() for word in inner) / (len(inner) or 1)
+
+
+def _begins_sentence(content: str, start: int) -> bool:
+    before = content[max(0, start - 8) : start].rstrip(" \"'“„«(¿¡")
+    return not before or before[-1] in ".!?。！？…:：\n"
+
+
+def _stems(text: str) -> list[str]:
+    return sorted({match[0].casefold() for match in _TOKEN.finditer(text)})
+
+
+def _has_stem(stems: Sequence[str], word: str) -> bool:
+    """Return True if a word of the sorted ones begins as this one does, but for its ending."""
+    stem = word.casefold()[: max(3, len(word) - 2)]
+    at = bisect_right(stems, stem)
+    return any(stems[place].startswith(stem) for place in (at - 1, at) if 0 <= place < len(stems))
+
+
+def _dated_spans(content: str, year: int | None) -> list[tuple[int, int]]:
+    """Return the parts of a fact beside a year near the one in which it was said: relative dates
+    were resolved there.
+    """
+    years = () if year is None else (year - 1, year, year + 1)
+    return [
+        (match.start() - _YEAR_REACH, match.end() + _YEAR_REACH)
+        for each in years
+        for match in re.finditer(rf"(?<!\d){each}(?!\d)", content)
+    ]
