@@ -119,7 +119,10 @@ def conclude(
         warning = f"{unplaced} facts were of no turn that was read, and were left out"
         update = {"warnings": (*extraction.warnings, warning)}
         extraction = extraction.model_copy(update=update)
-    drawn = _hold_what_clashes([_check(context, material, fact, source) for fact, source in placed])
+    targets = [fact.target for fact, _ in placed]
+    drawn = _hold_what_clashes(
+        [_check(context, material, fact, source, targets) for fact, source in placed]
+    )
     if applies:
         texts = [each.fact.content for each in drawn]
         vectors = context.memory.vectors_for(texts).blobs
@@ -284,8 +287,13 @@ def _place_facts(
 
 
 def _check(
-    context: LearningContext, material: Material, fact: ExtractedFact, source: memories.Stored
+    context: LearningContext,
+    material: Material,
+    fact: ExtractedFact,
+    source: memories.Stored,
+    targets: Sequence[str | None],
 ) -> Conclusion:
+    """Return a fact with what it would do; `targets` are the handles that the answer names."""
     action: DecisionAction = "ADD" if fact.change is None else ACTIONS[fact.change]
     handles = {f"k{number}": each for number, each in enumerate(material.known, start=1)}
     target = handles.get((fact.target or "").strip())
@@ -310,6 +318,7 @@ def _check(
             source.memory,
             fact.content,
             target.id,
+            others={handles[each].id for each in targets if each in handles},
         ),
     )
     return Conclusion(fact, source, action, target, reason_to_hold(fact, evidence))

@@ -10,7 +10,15 @@ from tallystick.errors import InvalidInput
 from tallystick.memory import MemoryContext
 from tallystick.memory.context import Write
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.records import Actor, ExtractedFact, Memory, NewMemory, ProposalReason, Scope
+from tallystick.records import (
+    Actor,
+    ExtractedFact,
+    Memory,
+    NewMemory,
+    Proposal,
+    ProposalReason,
+    Scope,
+)
 from tallystick.records.times import as_datetime
 from tallystick.storage import Connection
 from tallystick.storage.rows import memories, scopes
@@ -26,7 +34,7 @@ _TURNS = 20
 
 def plan_change(
     context: MemoryContext, actor: Actor, scope: Scope, new: NewMemory
-) -> Callable[[Write, memories.Stored], None] | None:
+) -> Callable[[Write, memories.Stored], Proposal | None] | None:
     """Return what stores the change that a new memory makes to the one that it replaces: applied
     where it passes the guard and `learning` is `apply`, else held beside it. Raises NotFound, and
     InvalidInput for a memory of another scope.
@@ -62,14 +70,15 @@ def plan_change(
         )
         hold = reason_to_hold(fact, evidence)
 
-    def store(write: Write, stored: memories.Stored) -> None:
+    def store(write: Write, stored: memories.Stored) -> Proposal | None:
         assert isinstance(write, MemoryWrite)
         if stored.memory.id == target.memory.id:
-            return
+            return None
         row = scopes.ensure(write.tx, scope)
         learned = Conclusion(fact, stored, "UPDATE", target.memory, hold)
         proposer = Proposer(write, row, origin="agent", mode="review" if mode == "off" else mode)
         proposer.decide(learned, LearnedBy(actor.agent or actor.user))
+        return next(iter(proposer.proposals), None)
 
     return store
 

@@ -27,7 +27,7 @@ from tallystick.records import (
     Scope,
 )
 from tallystick.storage import Connection, ScopeRow
-from tallystick.storage.engine.writes import JOBS
+from tallystick.storage.engine.writes import JOBS, Writes
 from tallystick.storage.rows import job_list, jobs, memories, proposals, scopes
 from tallystick_learning.conclude import Conclusions, conclude
 from tallystick_learning.material import MOST_TURNS, in_calls
@@ -70,7 +70,8 @@ def learning_job(context: MemoryContext, actor: Actor, item: NewMemory) -> Follo
     if item.conversation is None:
         return FollowUp(LEARN)
     is_answer = item.source is not None and item.source.source_type not in TRUSTED_SOURCES
-    is_due = settings.learn_at == "turn" or (settings.learn_at == "exchange" and is_answer)
+    # An answer is read with what it answers, or with what comes behind it.
+    is_due = settings.learn_at == ("exchange" if is_answer else "turn")
     return FollowUp(LEARN, item.conversation, delay=0 if is_due else _PAUSE)
 
 
@@ -298,7 +299,7 @@ def learn_now(
 
 def _hasten(context: MemoryContext, job_ids: Sequence[str]) -> None:
     context.store.database.write(
-        lambda tx: jobs.make_due(tx, job_ids), name="learn.now", writes=JOBS
+        lambda tx: jobs.make_due(tx, job_ids), name="learn.now", writes=Writes.of(JOBS)
     )
 
 

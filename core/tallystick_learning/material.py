@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -171,15 +171,24 @@ def _nearest(context: MemoryContext, actor: Actor, scope: Scope, text: str) -> I
 
 
 def is_best_target(
-    context: MemoryContext, actor: Actor, scope: Scope, said: Memory, fact: str, target: str
+    context: MemoryContext,
+    actor: Actor,
+    scope: Scope,
+    said: Memory,
+    fact: str,
+    target: str,
+    *,
+    others: Collection[str] = (),
 ) -> bool:
-    """Return True if recall finds a memory first, by the words of a fact and of the text that says
-    it, among all that the text could change.
+    """Return True if recall finds a memory first by the words of a fact, among all that its text
+    could change, but for those that `others` of the same answer change.
     """
     now = context.store.clock.now()
-    for hit in _nearest(context, actor, scope, f"{fact}\n{said.content}"):
-        if may_be_target(hit.memory, said, now):
-            return hit.memory.id == target
+    for hit in _nearest(context, actor, scope, fact):
+        if hit.memory.id == target:
+            return may_be_target(hit.memory, said, now)
+        if hit.memory.id not in others and may_be_target(hit.memory, said, now):
+            return False
     return False
 
 
@@ -192,7 +201,7 @@ def may_be_target(memory: Memory, said: Memory, now: int) -> bool:
         and memory.conversation is None
         and len(memory.content) <= _LONGEST_KNOWN
         # A text that says several things is not replaced by what is new about one of them.
-        and len(sentence_spans(memory.content)) == 1
+        and (memory.extraction_model is not None or len(sentence_spans(memory.content)) == 1)
     )
 
 

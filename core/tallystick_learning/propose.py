@@ -14,6 +14,7 @@ from tallystick.memory.memory_write import MemoryWrite, is_locked, is_pinned_for
 from tallystick.memory.reviews import carry_out, is_whole_text
 from tallystick.policy.permissions import is_local_only
 from tallystick.records import (
+    AccessKind,
     Actor,
     ExtractedFact,
     ExtractedRelation,
@@ -118,7 +119,7 @@ class Proposer:
             return
         reason = self._reason_to_wait(drawn)
         proposal = self._add(drawn, by, reason)
-        if proposal.is_open and self._mode == "apply" and proposal.passed:
+        if proposal.is_open and self._mode == "apply" and self._may_apply(proposal):
             self._apply(proposal, drawn)
         elif drawn.target is not None and proposal.is_open:
             details = _details(by, drawn, self._job_id) | {
@@ -126,6 +127,14 @@ class Proposer:
                 "verdict": reason,
             }
             self._write.journal_event(self._scope.scope, "review_needed", drawn.target.id, details)
+
+    def _may_apply(self, proposal: Proposal) -> bool:
+        """Return True if a proposal passed, and the program may do for the actor what it says."""
+        right: AccessKind = "write" if proposal.target is None else "correct"
+        gate, actor = self._write.context.gate, program_of(self._write.actor)
+        return (
+            proposal.passed and gate.decide(self._write.tx, actor, right, self._scope.scope).allowed
+        )
 
     def _apply(self, proposal: Proposal, drawn: Conclusion) -> None:
         """Do what passed the checks, as the program and not as the person."""

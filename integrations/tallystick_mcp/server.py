@@ -93,6 +93,7 @@ TOOLS: Mapping[str, _Tool] = {
         "forget_matching: all by query. recover: undo forgetting. correct: mark stale, outdated, "
         "wrong, replaced, duplicate, sensitive; redact. promote: copy to a project, team. share: "
         "follows. pin: always shown. unpin: not. accept: a proposal. defer: later. reject: no. "
+        "undo: take a learned change back. "
         "hold: in working. replay: run a recorded step again. health: problems. stats: space. "
         "rebuild_index: repair. Preview, apply: a person is asked.",
         _CHANGES,

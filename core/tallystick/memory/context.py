@@ -22,6 +22,7 @@ from tallystick.records import (
     JsonObject,
     Memory,
     NewMemory,
+    Proposal,
     Scope,
     SecretsInMemory,
     SourceRef,
@@ -128,10 +129,11 @@ class MemoryExtension:
     )
     """The job that is left for a memory which is remembered, and reads it."""
     plan_change: Callable[
-        [MemoryContext, Actor, Scope, NewMemory], Callable[[Write, memories.Stored], object] | None
+        [MemoryContext, Actor, Scope, NewMemory],
+        Callable[[Write, memories.Stored], Proposal | None] | None,
     ] = lambda context, actor, scope, new: None
     """Checks, before the transaction, what a memory is to replace; returns what stores the change
-    in there, beside the memory.
+    in there, beside the memory, and applies it where it passes.
     """
     on_show: Callable[[Write, Memory, int], None] = lambda write, memory, scope_id: None
     """Follows a memory of a scope that becomes findable."""

@@ -285,7 +285,7 @@ def _readable(
         now=now,
         as_of=request.as_of,
         collapse=not request.states,
-        bring=not request.filters,
+        bring=request.brings_replacements,
     )
     if not request.states and request.as_of is None:
         # What ended is found where it is asked for.

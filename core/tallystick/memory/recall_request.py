@@ -60,6 +60,15 @@ class RecallRequest:
     @property
     def filters(self) -> bool:
         """True if the request filters memories."""
+        return self._narrows or bool(self.states)
+
+    @property
+    def brings_replacements(self) -> bool:
+        """True if what replaced a memory joins it, although it was not found itself."""
+        return not self._narrows and (not self.states or "active" in self.states)
+
+    @property
+    def _narrows(self) -> bool:
         return bool(
             self.kinds
             or self.tags
@@ -67,5 +76,4 @@ class RecallRequest:
             or self.source
             or self.labels
             or self.docs is not None
-            or self.states
         ) or not (self.since is None and self.until is None and self.as_of is None)

@@ -24,6 +24,7 @@ from tallystick.records import (
     Memory,
     NewMemory,
     Occasion,
+    Proposal,
     ReasonCode,
     Remembered,
     Scope,
@@ -66,7 +67,7 @@ class PreparedMemory:
     warnings: tuple[str, ...]
     jobs: tuple[FollowUp, ...] = ()
     """The jobs that are left to read it."""
-    changes: tuple[Callable[[MemoryWrite, memories.Stored], object], ...] = ()
+    changes: tuple[Callable[[MemoryWrite, memories.Stored], Proposal | None], ...] = ()
     """What stores the changes that it makes to others, beside it."""
     extraction_model: str | None = None
     """The provider and model that concluded it, where one did."""
@@ -143,7 +144,7 @@ def _jobs(context: MemoryContext, actor: Actor, item: NewMemory) -> tuple[Follow
 
 def _changes(
     context: MemoryContext, actor: Actor, scope: Scope, item: NewMemory
-) -> tuple[Callable[[MemoryWrite, memories.Stored], object], ...]:
+) -> tuple[Callable[[MemoryWrite, memories.Stored], Proposal | None], ...]:
     if item.replaces is None:
         return ()
     plans = [each.plan_change(context, actor, scope, item) for each in context.extensions]
@@ -368,12 +369,28 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
     else:
         answer = _add_memory(write, scope, item, source_id, content_key)
     for store in item.changes:
-        stored = memories.get(tx, answer.id)
-        assert stored is not None
-        store(write, stored)
+        answer = _with_change(answer, store(write, _stored(tx, answer.id)))
     if call is not None:
         call.keep(tx, answer, at=now)
     return answer
+
+
+def _stored(tx: Connection, memory_id: str) -> memories.Stored:
+    stored = memories.get(tx, memory_id)
+    assert stored is not None
+    return stored
+
+
+def _with_change(answer: Remembered, proposal: Proposal | None) -> Remembered:
+    """Return an answer with what became of the change that the memory makes."""
+    if proposal is None:
+        return answer
+    change = proposal.state if proposal.state in ("applied", "shadow") else "held"
+    warnings = answer.warnings
+    if change == "held":
+        warnings = (*warnings, f"the change waits for a person ({proposal.reason})")
+    update = {"change": change, "proposal_id": proposal.id, "warnings": warnings}
+    return answer.model_copy(update=update)
 
 
 def _existing(

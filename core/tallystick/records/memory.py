@@ -401,6 +401,12 @@ class Remembered(Record):
     """
     job_id: str | None = None
     """Follow-up work: what is drawn from the text, or else a remote embedding; None for none."""
+    change: Literal["applied", "held", "shadow"] | None = None
+    """What became of `replaces`: it passed the checks and was applied; it waits for a person and is
+    shown beside the memory; or it is only shown, because `learning` is `shadow`.
+    """
+    proposal_id: str | None = None
+    """The proposal of that change, among the reviews."""
     warnings: tuple[str, ...] = ()
 
 

@@ -291,9 +291,20 @@ def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
 
 
 def proposal_table(proposals: Iterable[records.Proposal]) -> Table:
-    """Return proposals, one in a row."""
-    fields = "id state why=reason"
-    return table(proposals, fields, what=lambda each: each.action.lower(), says=_describe_proposal)
+    """Return proposals, one in a row: what each does or would do, and to which words."""
+    return table(
+        proposals,
+        "id state why=reason",
+        what=lambda each: each.action.lower(),
+        passes=lambda each: "yes" if each.passed else "no",
+        says=_describe_proposal,
+        in_place_of=_describe_target,
+    )
+
+
+def _describe_target(proposal: records.Proposal) -> str:
+    was = "" if proposal.content is None else proposal.content.explanation
+    return was or (short(proposal.target) if proposal.target else "")
 
 
 def proposal_view(proposal: records.Proposal) -> RenderableType:

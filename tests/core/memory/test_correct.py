@@ -150,7 +150,7 @@ def test_a_superseded_memory_stands_below_its_replacement_and_says_so(
 
         assert (done.other_id, done.recall) == (new.id, "below_replacement")
         question = "when do deploys go out by hand?"
-        assert [hit.memory.id for hit in apollo.recall(question)][0] == new.id
+        assert apollo.recall(question)[0].memory.id == new.id
         assert old.id not in [hit.memory.id for hit in apollo.recall(question)]
         hits = list(apollo.recall(question, states=("active", "superseded")))
         order = [hit.memory.id for hit in hits]
