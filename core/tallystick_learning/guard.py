@@ -12,7 +12,6 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tallystick.records import ExtractedFact, ProposalReason
 
@@ -87,68 +86,47 @@ def is_set_off(text: str, start: int, end: int) -> bool:
     """Return True if a part of the span is quoted or pasted: between quotation marks, in a fence,
     behind `>`, in a block of its own, or below the header of a mail.
     """
-    return any(first < end and start < last for first, last in _set_off(text))
-
-
-@lru_cache(maxsize=64)
-def _set_off(text: str) -> tuple[tuple[int, int], ...]:
-    return (*_pasted_lines(text), *_quotations(text))
-
-
-def _lines(text: str) -> list[tuple[int, int, str]]:
-    lines, at = [], 0
-    for line in text.splitlines(keepends=True):
-        lines.append((at, at + len(line), line.rstrip("\r\n")))
-        at += len(line)
-    return lines
+    set_off = (*_pasted_lines(text), *_quotations(text))
+    return any(first < end and start < last for first, last in set_off)
 
 
 def _pasted_lines(text: str) -> Iterator[tuple[int, int]]:
     """Yield the lines that are somebody else's by their form."""
-    lines = _lines(text)
-    fence = ""
-    led = False
-    for number, (start, end, line) in enumerate(lines):
-        opened = _FENCE.match(line)
-        if opened is not None:
+    lines, fence, at = text.splitlines(keepends=True), "", 0
+    # A line that ends in a colon leads a block: behind it, and in it.
+    follows = inside = False
+    for number, line in enumerate(lines):
+        span = (at, at := at + len(line))
+        if (opened := _FENCE.match(line)) is not None:
             fence = "" if fence and opened[1].startswith(fence) else fence or opened[1][:3]
-            yield start, end
-            continue
-        if not line.strip():
-            led = False
-            continue
-        if fence or led or line.lstrip().startswith((">", "|")) or _is_indented(line, number):
-            yield start, end
-        if _begins_mail(lines, number) or _RULE.match(line):
-            yield start, len(text)
+            yield span
+        elif not line.strip():
+            inside = False
+        elif _begins_mail(lines[number : number + 2]) or _RULE.match(line):
+            yield span[0], len(text)
             return
-        if _is_machine_made(lines, number):
-            yield start, end
-        led = led or line.rstrip().endswith((":", "："))
+        else:
+            inside = inside or follows
+            is_indented = number > 0 and line.startswith(("    ", "\t"))
+            is_marked = is_indented or line.lstrip().startswith((">", "|"))
+            if fence or inside or is_marked or _is_machine_made(lines, number):
+                yield span
+            follows = line.rstrip().endswith((":", "："))
 
 
-def _is_indented(line: str, number: int) -> bool:
-    return number > 0 and line.startswith(("    ", "\t"))
+def _begins_mail(pair: Sequence[str]) -> bool:
+    """Return True for two lines of a name, a colon and a value, one with an address or a time."""
+    are_fields = len(pair) == 2 and all(_HEADER.match(line) for line in pair)
+    return are_fields and any(_ADDRESS.search(line) for line in pair)
 
 
-def _begins_mail(lines: Sequence[tuple[int, int, str]], number: int) -> bool:
-    """Return True if two lines of a name, a colon and a value begin here, one with an address or a
-    time.
-    """
-    pair = [line for _, _, line in lines[number : number + 2]]
-    return (
-        len(pair) == 2
-        and all(_HEADER.match(line) for line in pair)
-        and any(_ADDRESS.search(line) for line in pair)
-    )
-
-
-def _is_machine_made(lines: Sequence[tuple[int, int, str]], number: int) -> bool:
+def _is_machine_made(lines: Sequence[str], number: int) -> bool:
     """Return True if a line begins as the one before or behind it does, with a number in it: rows
     of a log or of a table.
     """
-    shape = _shape_of(lines[number][2])
-    beside = [lines[other][2] for other in (number - 1, number + 1) if 0 <= other < len(lines)]
+    shape, beside = _shape_of(lines[number]), lines[max(0, number - 1) : number + 2 : 2]
+    if number == 0:
+        beside = lines[1:2]
     return "0" in shape and len(shape) >= 4 and any(_shape_of(line) == shape for line in beside)
 
 

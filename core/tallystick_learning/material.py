@@ -193,12 +193,15 @@ def is_best_target(
 
 
 def may_be_target(memory: Memory, said: Memory, now: int) -> bool:
-    """Return True if a text could change a memory: one statement that holds, said earlier."""
+    """Return True if a text could change a memory: one statement that holds, said earlier. One that
+    no learner could read is shown to none beside another text, which it would hold up too.
+    """
     return (
         memory.id != said.id
         and is_earlier(memory, said)
         and is_current(memory, now)
         and memory.conversation is None
+        and memory.extraction_status not in ("pending", "failed")
         and len(memory.content) <= _LONGEST_KNOWN
         # A text that says several things is not replaced by what is new about one of them.
         and (memory.extraction_model is not None or len(sentence_spans(memory.content)) == 1)

@@ -15,6 +15,7 @@ from tallystick.records import (
     ProposalContent,
     ProposalReason,
 )
+from tallystick.records.escaping import as_item
 from tallystick.records.times import moment_text
 from tallystick.storage import Connection
 from tallystick.storage.rows import memories, proposals
@@ -121,6 +122,13 @@ def applied_since(
         and each.target is not None
         and readable.issuperset(each.derived_from)
     ]
+
+
+def held_note(held: Iterable[HeldChange]) -> str:
+    """Return what a frame says behind a memory of the changes that wait: our own words, and theirs
+    escaped; empty for none.
+    """
+    return "".join(f" ({words_of_held(each)}: {as_item(each.text)})" for each in held)
 
 
 def words_of_held(held: HeldChange) -> str:

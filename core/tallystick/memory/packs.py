@@ -15,7 +15,7 @@ from tallystick.access import is_expired
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.contradictions import contradictions, disagreements
 from tallystick.memory.fields import STORE_ITEM
-from tallystick.memory.held_changes import held_changes, words_of_held
+from tallystick.memory.held_changes import held_changes, held_note
 from tallystick.memory.passages import (
     Content,
     as_ranges,
@@ -29,7 +29,7 @@ from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.ports import TokenCounter
 from tallystick.records import Actor, ContextPack, HeldChange, Holds, Memory, PackItem, Scope
-from tallystick.records.escaping import as_item, as_name
+from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, frame_quotes
 from tallystick.records.times import moment_text
 from tallystick.storage.rows import memories, scopes
@@ -395,8 +395,7 @@ class _Filling:
         else:
             speaker = None  # A secret was replaced in the name, or the text was cut within it.
         before = f"(part {item.place}) " if item.place else ""
-        after = "".join(f" ({words_of_held(each)}: {as_item(each.text)})" for each in item.held)
-        mark = f"- {item.handle or 99}"
+        mark, after = f"- {item.handle or 99}", held_note(item.held)
         return Quote(text, speaker, before, after, mark=mark, heading=_heading(item))
 
 
