@@ -187,6 +187,11 @@ def check_new(context: MemoryContext, item: NewMemory) -> None:
     _check_entities(item)
     if item.kind not in KINDS or KINDS[item.kind] is not None:  # most kinds take any attributes
         validate_attributes(item.kind, item.attributes)
+    if item.span is not None and item.replaces is None:
+        raise InvalidInput(
+            "`span` says where the user said that this `replaces` another memory: name that one.",
+            argument="span",
+        )
     if item.position is not None and item.conversation is None:
         raise InvalidInput("`position` is a place in a conversation: name the `conversation` too.")
     start, end = _utc(item.valid_from), _utc(item.valid_until)

@@ -68,8 +68,18 @@ def _hit_text(hit: records.Hit) -> Text:
     past = f"holds no longer{replaced}" if hit.history else ""
     origin = f"from {', '.join(dict.fromkeys(sources))}"
     rivals = f"contradicted by {join_ids(hit.contradicted_by)}" if hit.contradicted_by else ""
-    waits = "; ".join(f"{words_of_held(each)}: {common.cut_text(each.text, 90)}" for each in hit.held)
-    about = [past, rivals, waits, memory.kind, memory.speaker, origin, f"visible to {hit.visible_to}"]
+    waits = "; ".join(
+        f"{words_of_held(each)}: {common.cut_text(each.text, 90)}" for each in hit.held
+    )
+    about = [
+        past,
+        rivals,
+        waits,
+        memory.kind,
+        memory.speaker,
+        origin,
+        f"visible to {hit.visible_to}",
+    ]
     line = " · ".join(filter(None, [*about, f"{signals} ({hit.path})"]))
     return Text.assemble(common.cut_text(memory.content, 300), "\n", (line, "dim"))
 
