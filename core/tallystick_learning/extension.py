@@ -13,7 +13,7 @@ from tallystick.operations import Operation
 from tallystick.ports import Models
 from tallystick.recorder.outbound import Outbound
 from tallystick.settings import Settings
-from tallystick_learning.given import plan_change
+from tallystick_learning.given import JudgeHandler, follow_turn, plan_change
 from tallystick_learning.learner import learning_context
 from tallystick_learning.learning import Learning
 from tallystick_learning.learning_jobs import LearningHandler, learn_now, learning_job
@@ -60,7 +60,7 @@ def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
     learning, settings = learning_context(context, outbound), context.settings
     handlers: list[Handler] = []
     if settings.learning != "off":
-        handlers.append(LearningHandler(learning))
+        handlers += [LearningHandler(learning), JudgeHandler(context)]
     if settings.reflection != "off":
         handlers.append(ReflectionHandler(learning, settings.reflection))
     return handlers
@@ -70,6 +70,7 @@ EXTENSION = Extension(
     require_use=_require_use,
     job_for=learning_job,
     plan_change=plan_change,
+    on_show=follow_turn,
     after_remember=learn_now,
     handlers=_handlers,
     operations=(

@@ -120,13 +120,37 @@ class Proposer:
         reason = self._reason_to_wait(drawn)
         proposal = self._add(drawn, by, reason)
         if proposal.is_open and self._mode == "apply" and self._may_apply(proposal):
-            self._apply(proposal, drawn)
+            self.proposals[-1] = self._apply(proposal, vector=drawn.vector)
         elif drawn.target is not None and proposal.is_open:
             details = _details(by, drawn, self._job_id) | {
                 "proposal": proposal.id,
                 "verdict": reason,
             }
             self._write.journal_event(self._scope.scope, "review_needed", drawn.target.id, details)
+
+    def judge_anew(self, proposal: Proposal, hold: ProposalReason | None) -> None:
+        """Apply a change of an agent that waits, or keep why it waits on."""
+        target = memories.get(self._write.tx, proposal.target or "", sources=False)
+        is_as_seen = target is not None and (
+            (target.memory.version, target.memory.state) == (proposal.target_version, "active")
+        )
+        reason: ProposalReason = "contradiction"
+        if target is None or not is_as_seen:
+            reason = "target_changed"
+        else:
+            reason = self._reason_of_target(target) or hold or reason
+        if reason == proposal.reason:
+            return
+        proposals.move(
+            self._write.tx,
+            proposal.id,
+            before=("pending",),
+            after="pending",
+            reason=reason,
+        )
+        judged = proposal.model_copy(update={"reason": reason})
+        if self._may_apply(judged):
+            self._apply(judged, vector=None)
 
     def _may_apply(self, proposal: Proposal) -> bool:
         """Return True if a proposal passed, and the program may do for the actor what it says."""
@@ -136,19 +160,18 @@ class Proposer:
             proposal.passed and gate.decide(self._write.tx, actor, right, self._scope.scope).allowed
         )
 
-    def _apply(self, proposal: Proposal, drawn: Conclusion) -> None:
+    def _apply(self, proposal: Proposal, *, vector: bytes | None) -> Proposal:
         """Do what passed the checks, as the program and not as the person."""
         assert proposal.content is not None
-        change = drawn.fact.change or "added"
-        applied = carry_out(
+        change = proposal.content.change or "added"
+        return carry_out(
             replace(self._write, actor=program_of(self._write.actor)),
             proposal,
             proposal.content,
-            vector=drawn.vector,
+            vector=vector,
             state="applied",
             reason=f"{change}, as was said later (proposal {proposal.id})",
         )
-        self.proposals[-1] = applied
 
     def _is_stored(self, drawn: Conclusion) -> bool:
         """Return True if a fact is nothing but its text, or an active memory says it in the same

@@ -371,6 +371,22 @@ def test_an_agent_gives_a_change_that_passes_the_same_guard(open_tally: OpenTall
         assert found(anna) == [OLD]
 
 
+@pytest.mark.parametrize(("text", "state"), [(SAID, "applied"), (QUOTED, "pending")])
+def test_a_change_that_is_given_before_its_turn_is_stored_is_judged_when_it_is(
+    open_tally: OpenTally, text: str, state: str
+) -> None:
+    with opened(open_tally, ScriptedLearner()) as tally:
+        anna, agent = tally.bind(), tally.bind(Actor(user="anna", agent="coder"))
+        old = known(anna)
+        with agent.run("coder", metadata={"thread_id": "monday"}) as run:
+            stored = agent.remember(NEW, kind="fact", replaces=old, span=SAID)
+            assert stored.change == "held"
+            agent.keep_turn(run, user=text, assistant="Noted.")
+        tally.drain()
+        assert anna.reviews.get(stored.proposal_id or "").proposal.state == state
+        assert sorted(found(anna)) == ([NEW] if state == "applied" else [OLD, NEW])
+
+
 @pytest.mark.parametrize(
     ("text", "span", "reason"),
     [

@@ -133,6 +133,24 @@ def applied_since(
     )
 
 
+def without_words(connection: Connection, scope_id: int, *, limit: int) -> list[StoredProposal]:
+    """Return the newest changes of a scope that an agent gave and that wait for the turn which says
+    so.
+    """
+    query = (
+        select(_t)
+        .where(
+            _t.c.scope_id == scope_id,
+            _t.c.state == "pending",
+            _t.c.reason == "span_missing",
+            _t.c.origin == "agent",
+        )
+        .order_by(_t.c.created_at.desc(), _t.c.id.desc())
+        .limit(limit)
+    )
+    return [_load_proposal(connection, row) for row in connection.execute(query).mappings()]
+
+
 def in_scopes(connection: Connection, scope_ids: Sequence[int]) -> list[StoredProposal]:
     """Return the proposals of these scopes that still have words, oldest first."""
     texts = _t.c.payload.is_not(None) | _t.c.decided_reason.is_not(None)
