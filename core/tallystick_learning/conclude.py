@@ -218,7 +218,8 @@ def _fitting(
 
 
 def _characters(request: LearningRequest) -> int:
-    return sum(len(each.text) for each in (*request.turns, *request.known))
+    turns = sum(len(each.text) for each in request.turns)
+    return turns + sum(len(each.text) for each in request.known)
 
 
 def cap_extraction(extraction: Extraction) -> Extraction:

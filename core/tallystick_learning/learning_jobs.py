@@ -8,6 +8,7 @@ the learner outside of any transaction, and stores what comes of it and the mark
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -147,7 +148,7 @@ class LearningHandler:
             has_new = bool(_unread(connection, job, job.actor, limit=1))
         status: ExtractionStatus = "pending" if has_new else "failed"
         while work.ended == 0 and not work.is_stopping:
-            self._learn_once(work, job, job.actor, status, counts)
+            counts = self._learn_once(work, job, job.actor, status, counts)
         return counts.waiting
 
     def _learn_once(
@@ -157,7 +158,8 @@ class LearningHandler:
         actor: Actor,
         status: ExtractionStatus,
         counts: _Counts,
-    ) -> None:
+    ) -> _Counts:
+        """Read what one call takes and store what comes of it; return what the job came to."""
         memory, mode = self._context.memory, self._context.memory.settings.learning
         with memory.store.database.read() as connection:
             unread = _unread(connection, job, actor, status=status)
@@ -182,11 +184,13 @@ class LearningHandler:
                 if (store := extension.on_extraction(memory, each, conclusions.extraction))
             ]
 
+        done = counts
+
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
+            nonlocal done
             if job.id not in {each.id for each in allowed}:
                 return {}
-            done = _Counts(**{**vars(counts), "proposals": [*counts.proposals]})
-            done.warnings = [*counts.warnings]
+            done = deepcopy(counts)  # it may be called again
             if conclusions is not None:
                 now = memory.store.clock.now()
                 write = MemoryWrite(tx, memory, actor.on("learning"), now, job.id)
@@ -195,14 +199,15 @@ class LearningHandler:
                 for store in stores:
                     store(write)  # type: ignore[operator]
                 done.add(conclusions, proposer)
-            vars(counts).update(vars(done))
             if _unread(tx, job, actor, status=status, limit=1):
                 return {}
+            _leave_none_pending(tx, job)
             end: Literal["empty", "done"] = "empty" if done.is_empty else "done"
             cost = {"calls": done.calls} if done.calls else None
             return {job.id: Ended(end, result=done.result(), cost=cost)}
 
         work.commit(unit)
+        return done
 
     def _store(
         self, write: MemoryWrite, scope: ScopeRow, conclusions: Conclusions, job_id: str
@@ -219,7 +224,7 @@ class LearningHandler:
         proposer.propose(conclusions, current)
         speaking = {each.source.doc for each in conclusions.drawn}
         names = conclusions.extraction.entities or conclusions.extraction.relations
-        for doc in read:
+        for doc in current:
             is_done = doc in speaking or bool(names)
             memories.set_extraction_status(write.tx, doc, "done" if is_done else "empty")
         return proposer
@@ -259,6 +264,13 @@ def _unread(
         status=status,
         limit=limit,
     )
+
+
+def _leave_none_pending(tx: Connection, job: jobs.LeasedJob) -> None:
+    """Mark a loose memory that changed before it was read: nothing reads it any more."""
+    stored = None if job.payload else memories.get(tx, job.subject_id, sources=False)
+    if stored is not None and stored.memory.extraction_status == "pending":
+        memories.set_extraction_status(tx, stored.doc, "empty")
 
 
 def _before(

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ports import StructuredAnswer
-from tallystick.records import Proposal, ProviderDeclaration
+from tallystick.records import MemoryState, Proposal, ProviderDeclaration
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
@@ -235,7 +235,7 @@ def _count(
             counts["undone"] += _undone(view, proposal)
 
 
-_STATES = ("active", "hidden", "superseded", "deleted")
+_STATES: tuple[MemoryState, ...] = ("active", "hidden", "superseded", "deleted")
 
 
 def _undone(view: BoundTally, proposal: Proposal) -> bool:
