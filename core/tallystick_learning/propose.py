@@ -57,7 +57,8 @@ class Proposer:
         job_id: str | None = None,
     ) -> None:
         self._write, self._scope, self._job_id = write, scope, job_id
-        self._origin, self._mode = origin, mode
+        self._origin: ProposalOrigin = origin
+        self._mode: Learning = mode
         self.proposals: list[Proposal] = []
         self.unchanged = 0
         """The number of facts that need no memory."""

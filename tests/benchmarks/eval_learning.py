@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ports import StructuredAnswer
@@ -55,8 +55,6 @@ def _span(text: str, fact: str) -> str:
 class Script:
     """A model that answers by the labels of a dialogue."""
 
-    declaration: ClassVar = ProviderDeclaration(name="scripted", model="s-1", local=True)
-
     dialogue: Mapping[str, Any]
     errs: int | None = None
     """The place of the wrong targets among `_EACH` changes; None for a model that is right."""
@@ -68,6 +66,11 @@ class Script:
     """By the words of a change with a wrong target, the target that it named."""
     traps: dict[str, bool] = field(default_factory=dict)
     """By the words of a change that is none, whether they were quoted or pasted."""
+
+    @property
+    def declaration(self) -> ProviderDeclaration:
+        """Its name, and that it is on this machine."""
+        return ProviderDeclaration(name="scripted", model="s-1", local=True)
 
     def answer(self, instructions: str, text: str, schema: Any) -> StructuredAnswer:
         """Return what the labels say of the new turns."""
@@ -270,8 +273,9 @@ def main() -> int:
     for title, bars in BARS.items():
         print(title)
         figures = Figures()
+        counts = figures.counts
         for errs in range(_EACH) if "errs" in title else (None,):
-            counts = run(dialogues, figures, errs=errs)
+            run(dialogues, figures, errs=errs)
         for name, part, whole, low, high in bars:
             share = figures.share(part, whole)
             is_missed = bool(counts[whole]) and not low <= share <= high
