@@ -80,7 +80,7 @@ def test_a_correction_is_previewed_then_applied_with_its_token(run: Command) -> 
     assert "restore*" in inspected
     recalled = run("recall", "how do we deploy")[1]
     assert ("pipeline" in recalled, "by hand" in recalled) == (True, False)
-    history = run("recall", "how do we deploy", "--states", "active,superseded")[1]
+    history = run("recall", "how do we deploy", "--state", "active", "--state", "superseded")[1]
     assert history.index("pipeline") < history.index("by hand")
     assert "holds no longer" in history
     assert "CORRECT supersede" in run("history", old[-8:])[1]

@@ -21,7 +21,7 @@ _DECISIONS: Mapping[str, str] = {
     "edit": "accepted",
     "defer": "deferred",
     "reject": "rejected",
-    "undo": "taken back",
+    "undo": "undone",
 }
 """What a person decides, and the sentence that says so afterwards."""
 
