@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tallystick.ranking import analyze, query_terms
 from tallystick.records import ExtractedFact, ProposalReason
 
 MOST_CHANGES = 12
@@ -24,19 +25,11 @@ _ADDRESS = re.compile(r"\S@\S|\d{1,2}:\d\d")
 _FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
 _RULE = re.compile(r"^\s*([^\w\s])\1{4,}")
 _TOKEN = re.compile(r"[^\W\d_]+|\d+")
-_PAIRS = {
-    "“": "”",
-    "„": "“”",
-    "«": "»",
-    "»": "«",
-    "‹": "›",
-    "›": "‹",
-    "「": "」",
-    "『": "』",
-    "‚": "‘’",
-}
+_PAIRS = {**dict(zip("“«»‹›「『", "”»«›‹」』", strict=True)), "„": "“”", "‚": "‘’"}
+_SHORT = 400
+"""Characters within which a quotation between single marks ends: else they were apostrophes."""
 _NOUNS = 0.15
-"""The share of capitals from which on a writer begins nouns with one, and not names alone."""
+"""The share of capitals from which on a writer begins nouns with one too."""
 _YEAR_REACH = 24
 """Characters beside a year in which a number is a part of its date."""
 
@@ -60,7 +53,7 @@ def reason_to_hold(fact: ExtractedFact, evidence: Evidence) -> ProposalReason | 
     place = find_span(evidence.text, fact.span)
     if place is None:
         return "span_missing"
-    if is_set_off(evidence.text, *place):
+    if is_set_off(evidence.text, *place) or is_quoted(fact.content, evidence.text):
         return "quoted"
     if is_asked(evidence.text, *place):
         return "question"
@@ -75,10 +68,8 @@ def reason_to_hold(fact: ExtractedFact, evidence: Evidence) -> ProposalReason | 
 
 def find_span(text: str, span: str) -> tuple[int, int] | None:
     """Return the characters of `text` that say `span`, whatever its white space and case."""
-    words = span.split()
-    if not words:
-        return None
-    match = re.search(r"\s+".join(map(re.escape, words)), text, re.IGNORECASE)
+    words = r"\s+".join(map(re.escape, span.split()))
+    match = re.search(words, text, re.IGNORECASE) if words else None
     return None if match is None else match.span()
 
 
@@ -88,6 +79,21 @@ def is_set_off(text: str, start: int, end: int) -> bool:
     """
     set_off = (*_pasted_lines(text), *_quotations(text))
     return any(first < end and start < last for first, last in set_off)
+
+
+def is_quoted(content: str, text: str) -> bool:
+    """Return True if a fact shares more words with what is set off in its text than with the rest,
+    wherever its span stands.
+    """
+    mask = bytearray(len(text))
+    for first, last in (*_pasted_lines(text), *_quotations(text)):
+        mask[first:last] = b"\1" * (last - first)
+    of_fact = set(query_terms(content))
+    own, quoted = (
+        "".join(each if hidden == side else " " for each, hidden in zip(text, mask, strict=True))
+        for side in (0, 1)
+    )
+    return len(of_fact.intersection(analyze(quoted))) > len(of_fact.intersection(analyze(own)))
 
 
 def _pasted_lines(text: str) -> Iterator[tuple[int, int]]:
@@ -124,9 +130,8 @@ def _is_machine_made(lines: Sequence[str], number: int) -> bool:
     """Return True if a line begins as the one before or behind it does, with a number in it: rows
     of a log or of a table.
     """
-    shape, beside = _shape_of(lines[number]), lines[max(0, number - 1) : number + 2 : 2]
-    if number == 0:
-        beside = lines[1:2]
+    shape = _shape_of(lines[number])
+    beside = (*lines[max(0, number - 1) : number], *lines[number + 1 : number + 2])
     return "0" in shape and len(shape) >= 4 and any(_shape_of(line) == shape for line in beside)
 
 
@@ -153,8 +158,8 @@ def _quotations(text: str) -> Iterator[tuple[int, int]]:
 def _closing_of(text: str, at: int) -> str | None:
     """Return the marks that close the quotation which a character opens, or None."""
     mark = text[at]
-    if mark in _PAIRS:
-        return _PAIRS[mark]
+    if mark in _PAIRS or mark.isalnum():
+        return _PAIRS.get(mark)
     before = text[at - 1] if at else " "
     if mark in "'‘`" and not before.isalnum():
         return {"‘": "’", "`": "`"}.get(mark, "'")
@@ -164,7 +169,8 @@ def _closing_of(text: str, at: int) -> str | None:
 
 def _find_closing(text: str, at: int, mark: str, closing: str) -> int:
     """Return the place of the mark that closes a quotation, -1 where none does."""
-    for place in range(at, len(text)):
+    is_single = mark in "'‘`"
+    for place in range(at, min(len(text), at + _SHORT) if is_single else len(text)):
         if text[place] not in closing:
             continue
         behind = text[place + 1] if place + 1 < len(text) else " "
@@ -172,7 +178,7 @@ def _find_closing(text: str, at: int, mark: str, closing: str) -> int:
         if text[place] not in "'’" or not behind.isalnum():
             return place if place > at else -1
     # A quotation that nobody closed goes on to the end; an apostrophe opened none.
-    return len(text) - 1 if mark not in "'‘`" and at < len(text) else -1
+    return len(text) - 1 if not is_single and at < len(text) else -1
 
 
 def is_asked(text: str, start: int, end: int) -> bool:
@@ -198,17 +204,17 @@ def is_founded(content: str, evidence: Evidence) -> bool:
     what the learner saw.
     """
     shown = " ".join((evidence.text, *evidence.shown))
-    numbers, stems = set(re.findall(r"\d+", shown)), _stems(shown)
+    tokens = _TOKEN.findall(shown)
+    numbers, stems = {*tokens}, sorted({each.casefold() for each in tokens})
     marks_names = _share_of_capitals(shown) < _NOUNS
     dated = _dated_spans(content, evidence.year)
     for match in _TOKEN.finditer(content):
         word, start = match[0], match.start()
-        if word.isdecimal():
-            if word not in numbers and not any(low <= start < high for low, high in dated):
-                return False
-        elif marks_names and word[0].isupper() and not _begins_sentence(content, start):
-            if any(low <= start < high for low, high in dated) or _has_stem(stems, word):
-                continue
+        is_number = word.isdecimal()
+        is_name = marks_names and word[0].isupper() and not _begins_sentence(content, start)
+        is_known = word in numbers if is_number else _has_stem(stems, word)
+        is_dated = any(low <= start < high for low, high in dated)
+        if (is_number or is_name) and not (is_known or is_dated):
             return False
     return True
 
@@ -225,15 +231,11 @@ def _begins_sentence(content: str, start: int) -> bool:
     return not before or before[-1] in ".!?。！？…:：\n"
 
 
-def _stems(text: str) -> list[str]:
-    return sorted({match[0].casefold() for match in _TOKEN.finditer(text)})
-
-
 def _has_stem(stems: Sequence[str], word: str) -> bool:
     """Return True if a word of the sorted ones begins as this one does, but for its ending."""
     stem = word.casefold()[: max(3, len(word) - 2)]
-    at = bisect_right(stems, stem)
-    return any(stems[place].startswith(stem) for place in (at - 1, at) if 0 <= place < len(stems))
+    at = bisect_left(stems, stem)
+    return at < len(stems) and stems[at].startswith(stem)
 
 
 def _dated_spans(content: str, year: int | None) -> list[tuple[int, int]]:

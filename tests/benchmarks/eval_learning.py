@@ -129,6 +129,9 @@ class Script:
             words = (quoted[1] if quoted else said.splitlines()[-1].lstrip("> ")).strip()
             self.traps[words] = _MARKS.search(said) is not None
             span = words if words in said else _span(said, words)
+            if quoted and (self.errs or 0) % 2:
+                # It cites what stands before the quotation instead.
+                span = said[: quoted.start()].strip() or span
             target = {"change": "replaces", "target": labels[known], "was": known}
             yield {"text": words, "span": span, "sure": 95, **target}
 

@@ -102,13 +102,21 @@ def test_names_and_numbers_are_those_that_were_shown(
 def test_the_first_thing_that_speaks_against_a_fact_is_its_reason() -> None:
     text = 'I moved to Kiel. Ben says "she moved to Rome". Do I like tea?'
 
-    def reason(span: str, mode: FactMode = "stated", sure: int = 90, best: bool = True) -> object:
-        fact = ExtractedFact(content=f"{span}.", span=span, mode=mode, confidence=sure)
+    def reason(
+        span: str,
+        mode: FactMode = "stated",
+        sure: int = 90,
+        best: bool = True,
+        content: str | None = None,
+    ) -> object:
+        words = content or f"{span}."
+        fact = ExtractedFact(content=words, span=span, mode=mode, confidence=sure)
         return reason_to_hold(fact, Evidence(text, is_best_target=best))
 
     assert reason("I moved to Kiel") is None
     assert reason("I moved to Bonn") == "span_missing"
     assert reason("she moved to Rome") == "quoted"
+    assert reason("Ben says", content="Anna moved to Rome.") == "quoted", "wherever the span stands"
     assert reason("I like tea") == "question"
     assert reason("I moved to Kiel", mode="supposed") == "not_stated"
     assert reason("I moved to Kiel", sure=30) == "not_sure"
