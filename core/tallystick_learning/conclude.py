@@ -145,7 +145,14 @@ def _ask(
         shown, warnings = _fitting(
             request.model_copy(
                 update={
-                    "turns": tuple(_with_text(each, clean(each.text)) for each in request.turns),
+                    # An author or a speaker may be a name or an address.
+                    "author": clean(request.author),
+                    "turns": tuple(
+                        each.model_copy(
+                            update={"text": clean(each.text), "speaker": clean(each.speaker)}
+                        )
+                        for each in request.turns
+                    ),
                     "known": tuple(_with_text(each, clean(each.text)) for each in request.known),
                 }
             ),

@@ -46,8 +46,9 @@ Approval = Literal["ask", "elsewhere"]
 
 _INSTRUCTIONS = (
     "Long-term memory. Call search before you ask the user or assume; add what should be known "
-    f"next time; explore for more about a hit; manage to change. {NOTICE} Every answer names the "
-    "actor and the scope it is bound to."
+    "next time, with the id of a memory that it replaces and the user's words that say so as span; "
+    f"explore for more about a hit; manage to change. {NOTICE} Every answer names the actor and "
+    "the scope it is bound to."
 )
 
 

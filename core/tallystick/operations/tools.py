@@ -347,6 +347,8 @@ def offered_tools(*, working: bool) -> tuple[MemoryTool, ...]:
 
 MEMORY_INSTRUCTIONS = f"""You have a long-term memory.
 Search it before you ask for what may be known, and store what should be known next time.
+Where the user says that something known changed, store the new statement with `replaces` and \
+`span`.
 Before you change a memory, read it: give the version that you read. If it changed meanwhile, read \
 it again.
 Before you forget something, search for it, tell the user which memories it would be, and forget \

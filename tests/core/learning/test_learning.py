@@ -44,7 +44,7 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage.rows import edges, journal, memories, outbound_calls, proposals
 from tallystick.tally.services import services_of
-from tallystick.testing import HashEmbedder
+from tallystick.testing import HashEmbedder, ScriptedLearner
 
 OpenTally = Callable[..., Tally]
 Change = Callable[[ExtractedFact, Sequence[KnownFact]], list[ExtractedFact]]
@@ -849,6 +849,16 @@ def test_secrets_leave_as_placeholders_and_come_back_as_they_were(
         assert proposal.reason == "sensitive"
         [call] = logged_calls(tally)
         assert (call.provider, call.redacted, call.local) == ("far", 1, False)
+
+
+def test_who_said_it_leaves_as_a_placeholder_too(open_sqlite: OpenTally) -> None:
+    far, address = ScriptedLearner(local=False), "anna@example.org"
+    with open_sqlite(settings=Settings(learning="review"), learner=far) as tally:
+        tally.bind(Actor(user=address)).remember("I live in Kiel.", speaker=address)
+        tally.drain()
+    [request] = far.requests
+    assert address not in request.dumps()
+    assert request.author == request.turns[0].speaker
 
 
 def test_the_outbound_log_is_read_in_pages_and_by_those_who_may_read_the_scope(
