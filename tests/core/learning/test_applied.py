@@ -22,7 +22,7 @@ from tallystick.records import (
     SourceRef,
 )
 from tallystick.settings import Settings
-from tallystick.storage.rows import memories, scopes
+from tallystick.storage.rows import jobs, memories, scopes
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing import ScriptedLearner, StepClock
@@ -286,6 +286,24 @@ def test_a_session_is_read_in_one_call_and_only_once(open_tally: OpenTally) -> N
             ("Thanks.", False),
             ("And good night.", True),
         ]
+
+
+def test_a_session_that_is_silent_for_half_an_hour_is_over(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, minutes = learner(), [0]
+    moment = 1_700_000_000_000_000
+    monkeypatch.setattr(jobs, "database_clock", lambda connection: moment + minutes[0] * 60_000_000)
+    with opened(open_sqlite, model) as tally:
+        anna, runner = tally.bind(), services_of(tally).background.runner
+        for text in ("Good morning!", SAID):
+            say(anna, text)
+            minutes[0] += 20
+            runner.run(["learn"])
+            assert model.requests == []
+        minutes[0] += 11
+        runner.run(["learn"])
+        assert [len(each.new_turns) for each in model.requests] == [2]
 
 
 @pytest.mark.parametrize(
