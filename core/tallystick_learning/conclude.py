@@ -83,7 +83,7 @@ class Conclusions:
 
     origins: Sequence[memories.Stored]
     extraction: Extraction
-    drawn: Sequence[Conclusion]
+    facts: Sequence[Conclusion]
     by: LearnedBy
 
 
@@ -120,14 +120,16 @@ def conclude(
         update = {"warnings": (*extraction.warnings, warning)}
         extraction = extraction.model_copy(update=update)
     targets = [fact.target for fact, _ in placed]
-    drawn = _hold_what_clashes(
+    conclusions = _hold_what_clashes(
         [_check(context, material, fact, source, targets) for fact, source in placed]
     )
     if applies:
-        texts = [each.fact.content for each in drawn]
+        texts = [each.fact.content for each in conclusions]
         vectors = context.memory.vectors_for(texts).blobs
-        drawn = [replace(each, vector=one) for each, one in zip(drawn, vectors, strict=True)]
-    return Conclusions(origins, extraction, drawn, by)
+        conclusions = [
+            replace(each, vector=one) for each, one in zip(conclusions, vectors, strict=True)
+        ]
+    return Conclusions(origins, extraction, conclusions, by)
 
 
 def _ask(
@@ -332,15 +334,17 @@ def _check(
     return Conclusion(fact, source, action, target, reason_to_hold(fact, evidence))
 
 
-def _hold_what_clashes(drawn: Sequence[Conclusion]) -> list[Conclusion]:
+def _hold_what_clashes(conclusions: Sequence[Conclusion]) -> list[Conclusion]:
     """Hold changes of a memory that another fact of the answer is about too, and those beyond the
     most that one answer makes.
     """
     targets = [
-        each.target.id for each in drawn if each.target is not None and each.action in _TARGETED
+        each.target.id
+        for each in conclusions
+        if each.target is not None and each.action in _TARGETED
     ]
     changes, held = 0, list[Conclusion]()
-    for each in drawn:
+    for each in conclusions:
         hold = each.hold
         if each.action in CHANGING and each.target is not None and each.refusal is None:
             changes += 1

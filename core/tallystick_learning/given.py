@@ -94,15 +94,15 @@ def _judge(
     memory that it stored with it.
     """
     with context.store.database.read() as connection:
-        said = _saying(connection, actor, scope, fact.span)
-    if said is None:
+        turn = _saying(connection, actor, scope, fact.span)
+    if turn is None:
         return "span_missing"
     evidence = Evidence(
-        said.content,
+        turn.content,
         (target.content, actor.user),
         as_datetime(context.store.clock.now()).year,
         is_best_target=is_best_target(
-            context, actor, scope, said, fact.content, target.id, others=own
+            context, actor, scope, turn, fact.content, target.id, others=own
         ),
     )
     return reason_to_hold(fact, evidence)

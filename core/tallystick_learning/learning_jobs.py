@@ -222,7 +222,7 @@ class LearningHandler:
         }
         proposer = Proposer(write, scope, origin="extraction", mode=mode, job_id=job_id)
         proposer.propose(conclusions, current)
-        speaking = {each.source.doc for each in conclusions.drawn}
+        speaking = {each.source.doc for each in conclusions.facts}
         names = conclusions.extraction.entities or conclusions.extraction.relations
         for doc in current:
             is_done = doc in speaking or bool(names)

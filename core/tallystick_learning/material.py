@@ -174,7 +174,7 @@ def is_best_target(
     context: MemoryContext,
     actor: Actor,
     scope: Scope,
-    said: Memory,
+    source: Memory,
     fact: str,
     target: str,
     *,
@@ -186,19 +186,19 @@ def is_best_target(
     now = context.store.clock.now()
     for hit in _nearest(context, actor, scope, fact):
         if hit.memory.id == target:
-            return may_be_target(hit.memory, said, now)
-        if hit.memory.id not in others and may_be_target(hit.memory, said, now):
+            return may_be_target(hit.memory, source, now)
+        if hit.memory.id not in others and may_be_target(hit.memory, source, now):
             return False
     return False
 
 
-def may_be_target(memory: Memory, said: Memory, now: int) -> bool:
+def may_be_target(memory: Memory, source: Memory, now: int) -> bool:
     """Return True if a text could change a memory: one statement that holds, said earlier. One that
     no learner could read is shown to none beside another text, which it would hold up too.
     """
     return (
-        memory.id != said.id
-        and is_earlier(memory, said)
+        memory.id != source.id
+        and is_earlier(memory, source)
         and is_current(memory, now)
         and memory.conversation is None
         and memory.extraction_status not in ("pending", "failed")
@@ -208,15 +208,15 @@ def may_be_target(memory: Memory, said: Memory, now: int) -> bool:
     )
 
 
-def is_earlier(memory: Memory, said: Memory) -> bool:
+def is_earlier(memory: Memory, source: Memory) -> bool:
     """Return True if a memory was said before the text that is read, and not changed since.
 
     Jobs come later than what they are about, and old texts are read too: a text never replaces
     what was said after it.
     """
-    if memory.version > 1 and memory.updated_at > said.created_at:
+    if memory.version > 1 and memory.updated_at > source.created_at:
         return False
-    return _order(memory) < _order(said)
+    return _order(memory) < _order(source)
 
 
 def _order(memory: Memory) -> tuple[int, str]:

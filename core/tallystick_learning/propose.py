@@ -74,10 +74,10 @@ class Proposer:
         proposed again, whatever came of it.
         """
         proposed = {doc: self._proposed_from(source) for doc, source in current.items()}
-        for drawn in conclusions.drawn:
-            doc = drawn.source.doc
-            if doc in current and drawn.fact.content not in proposed[doc]:
-                self.decide(replace(drawn, source=current[doc]), conclusions.by)
+        for conclusion in conclusions.facts:
+            doc = conclusion.source.doc
+            if doc in current and conclusion.fact.content not in proposed[doc]:
+                self.decide(replace(conclusion, source=current[doc]), conclusions.by)
 
     def propose_relations(
         self, conclusions: Conclusions, current: Mapping[int, memories.Stored]
@@ -96,8 +96,8 @@ class Proposer:
                     content=content, kind="relation", confidence=relation.confidence
                 )
                 reason = self._reason_of_text(saying[0], fact) or "review_mode"
-                drawn = Conclusion(fact, saying[0], "ADD")
-                self._add(drawn, conclusions.by, reason, relation=relation)
+                conclusion = Conclusion(fact, saying[0], "ADD")
+                self._add(conclusion, conclusions.by, reason, relation=relation)
 
     def _proposed_from(self, source: memories.Stored) -> set[str]:
         before = proposals.of_memories(self._write.tx, [source.memory.id])
@@ -110,24 +110,28 @@ class Proposer:
             and each.record.state != "shadow"
         }
 
-    def decide(self, drawn: Conclusion, by: LearnedBy) -> None:
+    def decide(self, conclusion: Conclusion, by: LearnedBy) -> None:
         """Store what one fact would do, and do it where it passes and `mode` says so."""
-        if drawn.refusal is not None:
-            self._add(drawn, by, drawn.refusal)
+        if conclusion.refusal is not None:
+            self._add(conclusion, by, conclusion.refusal)
             return
-        if drawn.action == "NONE" or (drawn.action == "ADD" and self._is_stored(drawn)):
-            self._note_unchanged(drawn, by)
+        if conclusion.action == "NONE" or (
+            conclusion.action == "ADD" and self._is_stored(conclusion)
+        ):
+            self._note_unchanged(conclusion, by)
             return
-        reason = self._reason_to_wait(drawn)
-        proposal = self._add(drawn, by, reason)
+        reason = self._reason_to_wait(conclusion)
+        proposal = self._add(conclusion, by, reason)
         if proposal.is_open and self._mode == "apply" and self._may_apply(proposal):
-            self.proposals[-1] = self._apply(proposal, vector=drawn.vector)
-        elif drawn.target is not None and proposal.is_open:
-            details = _details(by, drawn, self._job_id) | {
+            self.proposals[-1] = self._apply(proposal, vector=conclusion.vector)
+        elif conclusion.target is not None and proposal.is_open:
+            details = _details(by, conclusion, self._job_id) | {
                 "proposal": proposal.id,
                 "verdict": reason,
             }
-            self._write.journal_event(self._scope.scope, "review_needed", drawn.target.id, details)
+            self._write.journal_event(
+                self._scope.scope, "review_needed", conclusion.target.id, details
+            )
 
     def judge_anew(self, proposal: Proposal, hold: ProposalReason | None) -> None:
         """Apply a change of an agent that waits, or keep why it waits on."""
@@ -174,35 +178,35 @@ class Proposer:
             reason=f"{change}, as was said later (proposal {proposal.id})",
         )
 
-    def _is_stored(self, drawn: Conclusion) -> bool:
+    def _is_stored(self, conclusion: Conclusion) -> bool:
         """Return True if a fact is nothing but its text, or an active memory says it in the same
         words.
         """
-        scope, source, fact = self._scope, drawn.source, drawn.fact
+        scope, source, fact = self._scope, conclusion.source, conclusion.fact
         if source.scope_id == scope.id and is_whole_text(source.memory, fact.content, fact.kind):
             return True
         key = part_key(scope.secret, fact.content.encode("utf-8", "surrogatepass"))
         return occurrences.find_statement(self._write.tx, scope.id, fact.kind, key) is not None
 
-    def _reason_to_wait(self, drawn: Conclusion) -> ProposalReason:
+    def _reason_to_wait(self, conclusion: Conclusion) -> ProposalReason:
         """Return what a person should know before deciding, or `invalid_target` where there is
         nothing to decide: the target is gone.
         """
-        of_text = self._reason_of_text(drawn.source, drawn.fact)
-        if drawn.target is None:
-            return of_text or drawn.hold or "review_mode"
-        target = memories.get(self._write.tx, drawn.target.id, sources=False)
+        of_text = self._reason_of_text(conclusion.source, conclusion.fact)
+        if conclusion.target is None:
+            return of_text or conclusion.hold or "review_mode"
+        target = memories.get(self._write.tx, conclusion.target.id, sources=False)
         if target is None or target.scope_id != self._scope.id:
             return "invalid_target"
-        if target.memory.version != drawn.target.version or target.memory.state != "active":
+        if target.memory.version != conclusion.target.version or target.memory.state != "active":
             return "target_changed"
-        of_author = target.memory.created_by != drawn.source.memory.created_by
+        of_author = target.memory.created_by != conclusion.source.memory.created_by
         return (
             self._reason_of_target(target)
             or of_text
             or ("another_author" if of_author else None)
-            or drawn.hold
-            or ("review_mode" if drawn.action == "ADD" else "contradiction")
+            or conclusion.hold
+            or ("review_mode" if conclusion.action == "ADD" else "contradiction")
         )
 
     def _reason_of_target(self, target: memories.Stored) -> ProposalReason | None:
@@ -227,13 +231,13 @@ class Proposer:
         is_trusted = all(link.reference.source_type in TRUSTED_SOURCES for link in links)
         return None if is_trusted else "foreign_text"
 
-    def _note_unchanged(self, drawn: Conclusion, by: LearnedBy) -> None:
+    def _note_unchanged(self, conclusion: Conclusion, by: LearnedBy) -> None:
         """Journal that a fact needs no memory."""
         self.unchanged += 1
-        source = drawn.source
-        details = _details(by, drawn, self._job_id) | {"version": source.memory.version}
-        reason = f"{drawn.action} by {by.provider}"
-        if drawn.action == "ADD":
+        source = conclusion.source
+        details = _details(by, conclusion, self._job_id) | {"version": source.memory.version}
+        reason = f"{conclusion.action} by {by.provider}"
+        if conclusion.action == "ADD":
             reason = f"{reason}: it is remembered already"
         self._write.journal_event(
             source.memory.scope, "memory.none", source.memory.id, details, reason=reason
@@ -241,20 +245,25 @@ class Proposer:
 
     def _add(
         self,
-        drawn: Conclusion,
+        conclusion: Conclusion,
         by: LearnedBy,
         reason: ProposalReason,
         *,
         relation: ExtractedRelation | None = None,
     ) -> Proposal:
         """Store a proposal, and journal it without its words."""
-        write, memory, fact, target = self._write, drawn.source.memory, drawn.fact, drawn.target
-        is_void = reason == "invalid_target" or drawn.refusal is not None
+        write, memory, fact, target = (
+            self._write,
+            conclusion.source.memory,
+            conclusion.fact,
+            conclusion.target,
+        )
+        is_void = reason == "invalid_target" or conclusion.refusal is not None
         proposal = Proposal(
             id=write.context.store.ids.new(),
             scope=self._scope.scope,
             origin=self._origin,
-            action=drawn.action if relation is None else "RELATE",
+            action=conclusion.action if relation is None else "RELATE",
             kind=fact.kind,
             state="discarded" if is_void else "shadow" if self._mode == "shadow" else "pending",
             reason=reason,
@@ -287,7 +296,7 @@ class Proposer:
             created_by=write.actor.identity(),
         )
         proposals.add(write.tx, proposal, scope=self._scope)
-        details = _details(by, drawn, self._job_id) | {
+        details = _details(by, conclusion, self._job_id) | {
             "state": proposal.state,
             "verdict": reason,
             "kind": proposal.kind,
@@ -314,17 +323,17 @@ def program_of(actor: Actor) -> Actor:
     return actor.model_copy(update={"agent": _PROGRAM.agent})
 
 
-def _details(by: LearnedBy, drawn: Conclusion, job_id: str | None) -> dict[str, Any]:
+def _details(by: LearnedBy, conclusion: Conclusion, job_id: str | None) -> dict[str, Any]:
     details: dict[str, Any] = {
         "provider": by.provider,
-        "decision": drawn.action,
-        "confidence": drawn.fact.confidence,
+        "decision": conclusion.action,
+        "confidence": conclusion.fact.confidence,
     }
     for name, value in (
         ("job", job_id),
         ("model", by.model),
         ("prompt_version", by.prompt_version),
-        ("target", None if drawn.target is None else drawn.target.id),
+        ("target", None if conclusion.target is None else conclusion.target.id),
     ):
         if value is not None:
             details[name] = value
