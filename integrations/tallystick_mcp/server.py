@@ -91,11 +91,11 @@ TOOLS: Mapping[str, _Tool] = {
     "manage": _Tool(
         Manage,
         "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
-        "forget_matching: all by query. recover: undo forgetting. correct: mark stale, outdated, "
-        "wrong, replaced, duplicate, sensitive; redact. promote: copy to a project, team. share: "
-        "follows. pin: always shown. unpin. accept: a proposal. defer: later. reject: no. undo: "
-        "it. hold: in working. replay: run a recorded step again. health: problems. stats: space. "
-        "rebuild_index: repair.",
+        "forget_matching: all by query. recover: undo forgetting. correct: mark stale, "
+        "outdated, wrong, replaced, duplicate, sensitive; redact. promote: to a project, team. "
+        "share: follows. pin: always shown. unpin: no. accept: a proposal. defer: later. "
+        "reject: no. undo: it. hold: in working. replay: run a recorded step again. health: "
+        "problems. stats: space. rebuild_index: repair.",
         _CHANGES,
     ),
 }

@@ -67,6 +67,7 @@ class Desk:
     def proposal(self, action: DecisionAction, origin: str) -> str:
         """Let a model propose to do something about the target, because of a text of the keeper."""
         learner.action, learner.target = action, self.target.id
+        self.there.tally.drain()  # what is read is known
         new = self.keeper.remember("The kiln is out of use.")
         if origin == "reflection":
             Learning(self.keeper).reflect([new.id])
