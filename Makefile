@@ -175,6 +175,11 @@ bench-compile: $(VENV)/.dev ## measure a compile at 100 to 10,000 candidates bes
 eval-pipeline: $(VENV)/.dev ## measure what becomes of the proposals of a scripted model; exits 1 below a bar
 	@$(BIN)/python -m tests.benchmarks.eval_pipeline
 
+.PHONY: eval-learning
+eval-learning: $(VENV)/.dev ## measure which changes of everyday dialogues are applied, by a right and by an erring model; DATA=everyday.json, ARGS=--misses
+	@test -n "$(DATA)" || { echo "Name the data: make eval-learning DATA=everyday.json"; exit 1; }
+	@$(BIN)/python -m tests.benchmarks.eval_learning "$(DATA)" $(ARGS)
+
 .PHONY: bench-pipeline
 bench-pipeline: $(VENV)/.dev ## measure what learning costs remember, under outages too; exits 1 below a bar
 	@$(BIN)/python -m tests.benchmarks.pipeline

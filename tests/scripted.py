@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tallystick.records import ExtractedFact, Extraction
-from tallystick.testing import ScriptedExtractor
+from tallystick.testing import ScriptedLearner
 
 
-def concluder(kind: str = "decision") -> ScriptedExtractor:
+def concluder(kind: str = "decision") -> ScriptedLearner:
     """Return a model that draws each text whole as one fact of a kind; questions give nothing."""
 
     def read(text: str) -> Extraction:
@@ -14,4 +14,4 @@ def concluder(kind: str = "decision") -> ScriptedExtractor:
             return Extraction()
         return Extraction(facts=(ExtractedFact(content=text, kind=kind, confidence=90),))
 
-    return ScriptedExtractor(read)
+    return ScriptedLearner(read)

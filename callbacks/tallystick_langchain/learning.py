@@ -18,7 +18,7 @@ _ADDRESSES = ("base_url", "openai_api_base", "anthropic_api_url", "endpoint")
 
 
 class LearningModel:
-    """A model for `Tally.open(extractor=…, decider=…)`: any chat model, or the name of one as
+    """A model for `Tally.open(learning_model=…)`: any chat model, or the name of one as
     LangChain's `init_chat_model` takes it, such as `ollama:qwen3`. Thread-safe.
     """
 

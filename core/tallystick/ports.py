@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
     from tallystick.records import (
         CompiledContext,
-        DecisionCandidate,
-        ExtractedFact,
         Extraction,
-        MemoryDecision,
+        LearningRequest,
         ModelAnswer,
         ProviderDeclaration,
     )
@@ -32,10 +30,9 @@ if TYPE_CHECKING:
 __all__ = [
     "BlobStore",
     "Clock",
-    "Decider",
     "Embedder",
-    "Extractor",
     "Ids",
+    "Learner",
     "ModelEvent",
     "ModelProvider",
     "ModelResponse",
@@ -144,9 +141,9 @@ class TokenCounter(Protocol):
 
 
 @runtime_checkable
-class Extractor(Protocol):
-    """Draws statements out of a text, for learning and reflection. Runs only where the developer
-    turned it on.
+class Learner(Protocol):
+    """Draws facts out of what was said, and says what each does to the facts that are known. It
+    proposes: checks and people decide. Runs only where the developer turned it on.
     """
 
     @property
@@ -154,27 +151,8 @@ class Extractor(Protocol):
         """What it says of itself: its name, whether it is local, its limits."""
         ...
 
-    def extract(self, text: str) -> Extraction:
-        """Return what the text says. An empty result is no failure, and a failure raises
-        ExtractionError.
-        """
-        ...
-
-
-@runtime_checkable
-class Decider(Protocol):
-    """Decides what becomes of extracted facts. It proposes: a person decides."""
-
-    @property
-    def declaration(self) -> ProviderDeclaration:
-        """What it says of itself: its name, whether it is local, its limits."""
-        ...
-
-    def decide(
-        self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
-    ) -> Sequence[MemoryDecision]:
-        """Return decisions, at most one for each fact; a fact without one is left undecided.
-        `candidates` has for each fact the memories that may be its target, best first. Raises
+    def learn(self, request: LearningRequest) -> Extraction:
+        """Return what the new turns say. An empty result is no failure, and a failure raises
         ExtractionError.
         """
         ...
@@ -318,16 +296,14 @@ class Models:
     runtime's adapter answer with records, and the extension that uses one gives it its prompts.
     """
 
-    extractors: tuple[Extractor | StructuredModel, ...] = ()
-    deciders: tuple[Decider | StructuredModel, ...] = ()
-    """Without one each fact is proposed as an addition."""
+    learners: tuple[Learner | StructuredModel, ...] = ()
     summarizer: Summarizer | StructuredModel | None = None
 
     @property
     def declarations(self) -> tuple[ProviderDeclaration, ...]:
         """What each of them says of itself."""
         summarizers = () if self.summarizer is None else (self.summarizer,)
-        return tuple(each.declaration for each in (*self.extractors, *self.deciders, *summarizers))
+        return tuple(each.declaration for each in (*self.learners, *summarizers))
 
 
 class SystemClock:

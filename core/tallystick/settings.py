@@ -33,6 +33,7 @@ from pydantic_settings import (
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
 from tallystick.records import (
+    LearnAt,
     Learning,
     LearningBudget,
     Limited,
@@ -269,7 +270,15 @@ class Settings(BaseSettings):
     """
 
     learning: Learning = "off"
-    """Whether a model draws facts from what is remembered: `review` proposes them to a person."""
+    """What becomes of the facts that a model draws from what is remembered: `review` proposes them
+    to a person, `apply` applies those that pass the checks and holds the rest, and `shadow` shows
+    what would be done.
+    """
+    learn_at: LearnAt = "session"
+    """When a conversation is read: in one call when it ended (`session`: at its end, before a
+    compaction, or after half an hour without a turn), after each answer (`exchange`) or after each
+    turn.
+    """
     learning_budget: LearningBudget = LearningBudget()
     """What calls of models for learning may cost, per job, per scope and day, and per day."""
     local_only: bool = True

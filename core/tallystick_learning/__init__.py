@@ -1,17 +1,16 @@
-"""Learning: an extension by which models read what is remembered and propose what it states.
+"""Learning: an extension by which a model, or the calling agent, says what holds from now on.
 
-`Learning(bound)` reflects on memories. Where the setting `learning` is on, jobs read new ones.
+`Learning(bound)` reflects on memories. Where the setting `learning` is on, jobs read conversations.
 """
 
 from tallystick_learning.extension import EXTENSION
+from tallystick_learning.learner import ModelLearner
 from tallystick_learning.learning import AsyncLearning, Learning, LearningVerbs
-from tallystick_learning.models import ModelDecider, ModelExtractor
 
 __all__ = [
     "EXTENSION",
     "AsyncLearning",
     "Learning",
     "LearningVerbs",
-    "ModelDecider",
-    "ModelExtractor",
+    "ModelLearner",
 ]

@@ -13,9 +13,10 @@ from tallystick.operations import Operation
 from tallystick.ports import Models
 from tallystick.recorder.outbound import Outbound
 from tallystick.settings import Settings
-from tallystick_learning.extraction_jobs import ExtractionHandler, learn_now, learning_job
+from tallystick_learning.given import JudgeHandler, follow_turn, plan_change
+from tallystick_learning.learner import learning_context
 from tallystick_learning.learning import Learning
-from tallystick_learning.models import learning_context
+from tallystick_learning.learning_jobs import LearningHandler, learn_now, learning_job
 from tallystick_learning.reflection_jobs import ReflectionHandler
 
 _REFLECT = (
@@ -38,12 +39,12 @@ _operation = partial(Operation, effect="change", errors=_REFLECT, face=Learning)
 def _require_use(settings: Settings, models: Models) -> None:
     """Raise SettingsError for a model that nothing would call, and for learning without one."""
     is_on = settings.learning != "off" or settings.reflection != "off"
-    if not is_on and (models.extractors or models.deciders or settings.learning_model):
+    if not is_on and (models.learners or settings.learning_model):
         raise SettingsError(
-            "`learning` and `reflection` are off, so that no extractor or decider is ever called. "
-            "Set one of them to review, or give none."
+            "`learning` and `reflection` are off, so that no learner is ever called. "
+            "Set `learning` to shadow, review or apply, `reflection` to review, or give none."
         )
-    if is_on and not (models.extractors or settings.learning_model):
+    if is_on and not (models.learners or settings.learning_model):
         on = " and ".join(
             f"`{name}`" for name in ("learning", "reflection") if getattr(settings, name) != "off"
         )
@@ -59,7 +60,7 @@ def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
     learning, settings = learning_context(context, outbound), context.settings
     handlers: list[Handler] = []
     if settings.learning != "off":
-        handlers.append(ExtractionHandler(learning))
+        handlers += [LearningHandler(learning), JudgeHandler(context)]
     if settings.reflection != "off":
         handlers.append(ReflectionHandler(learning, settings.reflection))
     return handlers
@@ -68,6 +69,8 @@ def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
 EXTENSION = Extension(
     require_use=_require_use,
     job_for=learning_job,
+    plan_change=plan_change,
+    on_show=follow_turn,
     after_remember=learn_now,
     handlers=_handlers,
     operations=(
@@ -81,8 +84,8 @@ EXTENSION = Extension(
         _operation(
             "end_session",
             "End a session",
-            "Reflect on a conversation that ended, where the tally does that; `processing` says "
-            "whether it did.",
+            "Learn from a conversation that ended, or reflect on it, where the tally does that; "
+            "`processing` says whether it did.",
             verb="learning.end_session",
         ),
     ),

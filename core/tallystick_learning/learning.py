@@ -17,10 +17,13 @@ from tallystick.records import (
 from tallystick.records.memory import ScopeName
 from tallystick.tally.memory_view import Part
 from tallystick.tally.served_verbs import AsyncFace, Offered
-from tallystick_learning.models import learning_context
+from tallystick_learning.learner import learning_context
+from tallystick_learning.learning_jobs import LEARN, hasten_session, session_result
 from tallystick_learning.reflection import Material, ReflectionRequest, reflect
 from tallystick_learning.reflection_jobs import enqueue_reflection
 
+_LONGEST_WAIT_MS = 120_000
+"""How long the end of a session waits for its learner."""
 WhenToReflect = Annotated[ReflectMode, Field(description="sync: in this call. async: by a job.")]
 
 
@@ -97,17 +100,33 @@ class Learning(Part):
         *,
         mode: WhenToReflect = "sync",
     ) -> Reflected:
-        """Reflect on a conversation that ended, where the setting `reflection` turned that on and
-        no operator suspends what nobody asked for; `processing` says which. The turns are kept in
-        every case, and can be reflected on later. Raises as `reflect`.
+        """Learn from a conversation that ended what was not learned yet, where the setting
+        `learning` turned that on, else reflect on it where `reflection` did, unless an operator
+        suspends what nobody asked for; `processing` says which. The turns are kept in every case,
+        and can be reflected on later. Raises as `reflect`.
         """
         self._view._admit("write")
         services = self._view._services
-        if services.settings.reflection == "off":
+        if services.settings.learning != "off" and not services.gate.is_autonomy_frozen():
+            return self._learn(conversation, mode)
+        if services.settings.reflection == "off" and services.settings.learning == "off":
             return Reflected(scope=self._view.scope, processing="off")
         if services.gate.is_autonomy_frozen():
             return Reflected(scope=self._view.scope, processing="suspended")
         return self.reflect(conversation=conversation, mode=mode)
+
+    def _learn(self, conversation: str, mode: ReflectMode) -> Reflected:
+        view, services = self._view, self._view._services
+        memory, scope = services.memory, view.scope
+        services.gate.require(view.actor, "write", scope)
+        job_id = hasten_session(memory, view.actor, scope, conversation)
+        if job_id is None:
+            return Reflected(scope=scope)
+        if mode == "async":
+            view._wake_worker()
+            return Reflected(scope=scope, processing="queued", job_id=job_id)
+        services.background.run_within([job_id], LEARN, _LONGEST_WAIT_MS)
+        return session_result(memory, scope, job_id)
 
 
 class LearningVerbs:

@@ -1,26 +1,25 @@
-"""Proposals: what a model concluded, stored for a person in the transaction that ends its work.
+"""Proposals: what a learner would do, stored in the transaction that ends its work.
 
-No memory changes here. A proposal says what it would do and why it deserves a look; `reviews`
-carries out what a person accepts.
+A proposal says what it would do and why it deserves a look. `carry_out` of the reviews does it:
+when a person accepts it, or here, where it passes every check and `learning` is `apply`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tallystick.memory.memory_write import MemoryWrite, is_locked, is_pinned_for
-from tallystick.memory.reviews import is_whole_text
+from tallystick.memory.reviews import carry_out, is_whole_text
 from tallystick.policy.permissions import is_local_only
 from tallystick.records import (
+    AccessKind,
     Actor,
     ExtractedFact,
     ExtractedRelation,
-    Extraction,
-    Memory,
+    Learning,
     Proposal,
-    ProposalAction,
     ProposalContent,
     ProposalOrigin,
     ProposalReason,
@@ -28,32 +27,25 @@ from tallystick.records import (
 )
 from tallystick.storage import ScopeRow
 from tallystick.storage.rows import edges, memories, occurrences, proposals
-from tallystick_learning.decide import CheckedDecision
+from tallystick_learning.conclude import Conclusion, Conclusions
+from tallystick_learning.material import said_at
 from tallystick_learning.providers import LearnedBy
 
 _PROGRAM = Actor(user="tallystick", agent="tallystick-extract")
 """The program that draws conclusions: pins and locks hold against it as against any agent, whoever
 caused its work.
 """
-_TRUSTED_SOURCES = frozenset({"user", "app_state", "memory", "human_approval", "policy"})
+TRUSTED_SOURCES = frozenset({"user", "app_state", "memory", "human_approval", "policy"})
 """The origins of text that somebody of this tally said. Text of a tool, a page or a file is
 anybody's.
 """
 _LONGEST_REASON = 500
 
 
-@dataclass(frozen=True)
-class Conclusions:
-    """What was drawn from one memory, ready to be stored: everything slow was done before."""
-
-    extraction: Extraction
-    checked: Sequence[CheckedDecision]
-    extracted_by: LearnedBy
-    decided_by: LearnedBy
-
-
 class Proposer:
-    """Stores the proposals of one job or call in one scope, inside the open transaction."""
+    """Stores the proposals of one job or call in one scope, inside the open transaction, and
+    applies those that pass where `mode` is `apply`.
+    """
 
     def __init__(
         self,
@@ -61,10 +53,12 @@ class Proposer:
         scope: ScopeRow,
         *,
         origin: ProposalOrigin,
+        mode: Learning = "review",
         job_id: str | None = None,
     ) -> None:
         self._write, self._scope, self._job_id = write, scope, job_id
         self._origin: ProposalOrigin = origin
+        self._mode: Learning = mode
         self.proposals: list[Proposal] = []
         self.unchanged = 0
         """The number of facts that need no memory."""
@@ -74,30 +68,36 @@ class Proposer:
         """The number of proposals that wait for a person."""
         return sum(each.is_open for each in self.proposals)
 
-    def propose(self, source: memories.Stored, conclusions: Conclusions) -> None:
-        """Store what a model wants done with the facts of one memory. What was proposed from it
-        before is not proposed again, whatever came of it.
+    def propose(self, conclusions: Conclusions, current: Mapping[int, memories.Stored]) -> None:
+        """Store what a learner would do, and do it where that passes and `mode` says so. `current`
+        are the texts that are as they were read. What was proposed from one of them before is not
+        proposed again, whatever came of it.
         """
-        proposed_contents = self._proposed_from(source)
-        facts = conclusions.extraction.facts
-        for decision in conclusions.checked:
-            fact = facts[decision.fact] if decision.fact < len(facts) else None
-            if fact is None or fact.content not in proposed_contents:
-                self._propose_decision(source, conclusions, decision, fact)
+        proposed = {doc: self._proposed_from(source) for doc, source in current.items()}
+        for conclusion in conclusions.facts:
+            doc = conclusion.source.doc
+            if doc in current and conclusion.fact.content not in proposed[doc]:
+                self.decide(replace(conclusion, source=current[doc]), conclusions.by)
 
-    def propose_relations(self, source: memories.Stored, conclusions: Conclusions) -> None:
-        """Store what a model says of two names of one memory as claims, each for a person."""
-        proposed_contents = self._proposed_from(source)
+    def propose_relations(
+        self, conclusions: Conclusions, current: Mapping[int, memories.Stored]
+    ) -> None:
+        """Store what a learner says of two names of one text as claims, each for a person."""
         for relation in conclusions.extraction.relations:
-            fact = ExtractedFact(
-                content=f"{relation.source} {relation.relation} {relation.target}",
-                kind="relation",
-                confidence=relation.confidence,
-            )
-            if fact.content not in proposed_contents:
-                reason = self._reason_of_text(source, fact) or "review_mode"
-                by = conclusions.extracted_by
-                self._add(source, by, "RELATE", reason, fact=fact, relation=relation)
+            content = f"{relation.source} {relation.relation} {relation.target}"
+            names = {relation.source.casefold(), relation.target.casefold()}
+            saying = [
+                each
+                for each in current.values()
+                if all(name in each.memory.content.casefold() for name in names)
+            ]
+            if saying and content not in self._proposed_from(saying[0]):
+                fact = ExtractedFact(
+                    content=content, kind="relation", confidence=relation.confidence
+                )
+                reason = self._reason_of_text(saying[0], fact) or "review_mode"
+                conclusion = Conclusion(fact, saying[0], "ADD")
+                self._add(conclusion, conclusions.by, reason, relation=relation)
 
     def _proposed_from(self, source: memories.Stored) -> set[str]:
         before = proposals.of_memories(self._write.tx, [source.memory.id])
@@ -107,64 +107,106 @@ class Proposer:
             if each.scope.id == self._scope.id
             and source.memory.id in each.record.derived_from
             and each.record.content is not None
+            and each.record.state != "shadow"
         }
 
-    def _propose_decision(
-        self,
-        source: memories.Stored,
-        conclusions: Conclusions,
-        decision: CheckedDecision,
-        fact: ExtractedFact | None,
-    ) -> None:
-        by = conclusions.decided_by
-        if fact is None or decision.refusal is not None:
-            reason = decision.refusal or "invalid_target"
-            self._add(source, by, decision.action, reason, fact=fact, decision=decision)
+    def decide(self, conclusion: Conclusion, by: LearnedBy) -> None:
+        """Store what one fact would do, and do it where it passes and `mode` says so."""
+        if conclusion.refusal is not None:
+            self._add(conclusion, by, conclusion.refusal)
             return
-        if decision.action == "NONE" or (
-            decision.action == "ADD" and self._is_stored(source, fact)
+        if conclusion.action == "NONE" or (
+            conclusion.action == "ADD" and self._is_stored(conclusion)
         ):
-            self._note_unchanged(source, by, decision)
+            self._note_unchanged(conclusion, by)
             return
-        reason = self._reason_to_wait(source, fact, decision)
-        proposal = self._add(source, by, decision.action, reason, fact=fact, decision=decision)
-        if decision.target is not None and proposal.is_open:
-            details = _details(by, decision, self._job_id) | {
+        reason = self._reason_to_wait(conclusion)
+        proposal = self._add(conclusion, by, reason)
+        if proposal.is_open and self._mode == "apply" and self._may_apply(proposal):
+            self.proposals[-1] = self._apply(proposal, vector=conclusion.vector)
+        elif conclusion.target is not None and proposal.is_open:
+            details = _details(by, conclusion, self._job_id) | {
                 "proposal": proposal.id,
                 "verdict": reason,
             }
             self._write.journal_event(
-                self._scope.scope, "review_needed", decision.target.id, details
+                self._scope.scope, "review_needed", conclusion.target.id, details
             )
 
-    def _is_stored(self, source: memories.Stored, fact: ExtractedFact) -> bool:
+    def judge_anew(self, proposal: Proposal, hold: ProposalReason | None) -> None:
+        """Apply a change of an agent that waits, or keep why it waits on."""
+        target = memories.get(self._write.tx, proposal.target or "", sources=False)
+        is_as_seen = target is not None and (
+            (target.memory.version, target.memory.state) == (proposal.target_version, "active")
+        )
+        reason: ProposalReason = "contradiction"
+        if target is None or not is_as_seen:
+            reason = "target_changed"
+        else:
+            reason = self._reason_of_target(target) or hold or reason
+        if reason == proposal.reason:
+            return
+        proposals.move(
+            self._write.tx,
+            proposal.id,
+            before=("pending",),
+            after="pending",
+            reason=reason,
+        )
+        judged = proposal.model_copy(update={"reason": reason})
+        if self._may_apply(judged):
+            self._apply(judged, vector=None)
+
+    def _may_apply(self, proposal: Proposal) -> bool:
+        """Return True if a proposal passed, and the program may do for the actor what it says."""
+        right: AccessKind = "write" if proposal.target is None else "correct"
+        gate, actor = self._write.context.gate, program_of(self._write.actor)
+        return (
+            proposal.passed and gate.decide(self._write.tx, actor, right, self._scope.scope).allowed
+        )
+
+    def _apply(self, proposal: Proposal, *, vector: bytes | None) -> Proposal:
+        """Do what passed the checks, as the program and not as the person."""
+        assert proposal.content is not None
+        change = proposal.content.change or "added"
+        return carry_out(
+            replace(self._write, actor=program_of(self._write.actor)),
+            proposal,
+            proposal.content,
+            vector=vector,
+            state="applied",
+            reason=f"{change}, as was said later (proposal {proposal.id})",
+        )
+
+    def _is_stored(self, conclusion: Conclusion) -> bool:
         """Return True if a fact is nothing but its text, or an active memory says it in the same
         words.
         """
-        scope = self._scope
+        scope, source, fact = self._scope, conclusion.source, conclusion.fact
         if source.scope_id == scope.id and is_whole_text(source.memory, fact.content, fact.kind):
             return True
         key = part_key(scope.secret, fact.content.encode("utf-8", "surrogatepass"))
         return occurrences.find_statement(self._write.tx, scope.id, fact.kind, key) is not None
 
-    def _reason_to_wait(
-        self, source: memories.Stored, fact: ExtractedFact, decision: CheckedDecision
-    ) -> ProposalReason:
+    def _reason_to_wait(self, conclusion: Conclusion) -> ProposalReason:
         """Return what a person should know before deciding, or `invalid_target` where there is
         nothing to decide: the target is gone.
         """
-        if decision.target is None:
-            return self._reason_of_text(source, fact) or "review_mode"
-        target = memories.get(self._write.tx, decision.target.id, sources=False)
+        of_text = self._reason_of_text(conclusion.source, conclusion.fact)
+        if conclusion.target is None:
+            return of_text or conclusion.hold or "review_mode"
+        target = memories.get(self._write.tx, conclusion.target.id, sources=False)
         if target is None or target.scope_id != self._scope.id:
             return "invalid_target"
-        if target.memory.version != decision.target.version or target.memory.state != "active":
+        if target.memory.version != conclusion.target.version or target.memory.state != "active":
             return "target_changed"
+        of_author = target.memory.created_by != conclusion.source.memory.created_by
         return (
             self._reason_of_target(target)
-            or self._reason_of_text(source, fact)
-            or ("another_author" if source.memory.created_by != target.memory.created_by else None)
-            or ("contradiction_in_batch" if decision.is_contested else "contradiction")
+            or of_text
+            or ("another_author" if of_author else None)
+            or conclusion.hold
+            or ("review_mode" if conclusion.action == "ADD" else "contradiction")
         )
 
     def _reason_of_target(self, target: memories.Stored) -> ProposalReason | None:
@@ -186,58 +228,59 @@ class Proposer:
         if source.scope_id != self._scope.id:
             return "scope_crossing"
         links = memories.source_refs(self._write.tx, [source.doc]).get(source.doc, [])
-        is_trusted = all(link.reference.source_type in _TRUSTED_SOURCES for link in links)
+        is_trusted = all(link.reference.source_type in TRUSTED_SOURCES for link in links)
         return None if is_trusted else "foreign_text"
 
-    def _note_unchanged(
-        self, source: memories.Stored, by: LearnedBy, decision: CheckedDecision
-    ) -> None:
+    def _note_unchanged(self, conclusion: Conclusion, by: LearnedBy) -> None:
         """Journal that a fact needs no memory."""
         self.unchanged += 1
-        details = _details(by, decision, self._job_id) | {"version": source.memory.version}
-        reason = f"{decision.action} by {by.provider}"
-        if decision.action == "ADD":
+        source = conclusion.source
+        details = _details(by, conclusion, self._job_id) | {"version": source.memory.version}
+        reason = f"{conclusion.action} by {by.provider}"
+        if conclusion.action == "ADD":
             reason = f"{reason}: it is remembered already"
-        elif decision.reason:
-            reason = f"{reason}: {decision.reason[:_LONGEST_REASON]}"
         self._write.journal_event(
             source.memory.scope, "memory.none", source.memory.id, details, reason=reason
         )
 
     def _add(
         self,
-        source: memories.Stored,
+        conclusion: Conclusion,
         by: LearnedBy,
-        action: ProposalAction,
         reason: ProposalReason,
         *,
-        fact: ExtractedFact | None,
-        decision: CheckedDecision | None = None,
         relation: ExtractedRelation | None = None,
     ) -> Proposal:
         """Store a proposal, and journal it without its words."""
-        write, memory = self._write, source.memory
-        is_void = reason == "invalid_target" or (decision is not None and decision.refusal)
-        target = None if decision is None else decision.target
-        content = None
-        if fact is not None:
-            content = ProposalContent(
-                content=fact.content,
-                subject=fact.subject or memory.subject,
-                occurred_at=memory.occurred_at if fact.occurred_at is None else fact.occurred_at,
-                explanation="" if decision is None else decision.reason[:_LONGEST_REASON],
-                relation=relation,
-            )
+        write, memory, fact, target = (
+            self._write,
+            conclusion.source.memory,
+            conclusion.fact,
+            conclusion.target,
+        )
+        is_void = reason == "invalid_target" or conclusion.refusal is not None
         proposal = Proposal(
             id=write.context.store.ids.new(),
             scope=self._scope.scope,
             origin=self._origin,
-            action=action,
-            kind="fact" if fact is None else fact.kind,
-            state="discarded" if is_void else "pending",
+            action=conclusion.action if relation is None else "RELATE",
+            kind=fact.kind,
+            state="discarded" if is_void else "shadow" if self._mode == "shadow" else "pending",
             reason=reason,
-            content=content,
-            confidence=_confidence(memory, fact, decision),
+            content=ProposalContent(
+                content=fact.content,
+                subject=fact.about or memory.subject,
+                occurred_at=said_at(memory),
+                valid_from=fact.valid_from,
+                valid_until=fact.valid_until,
+                explanation=(fact.was or "")[:_LONGEST_REASON],
+                change=fact.change,
+                mode=fact.mode,
+                said_by=fact.said_by,
+                span=fact.span[:_LONGEST_REASON],
+                relation=relation,
+            ),
+            confidence=min(memory.confidence, fact.confidence),
             sources=tuple(link.source_id for link in memory.sources),
             derived_from=(memory.id,),
             target=None if target is None else target.id,
@@ -253,7 +296,7 @@ class Proposer:
             created_by=write.actor.identity(),
         )
         proposals.add(write.tx, proposal, scope=self._scope)
-        details = _details(by, decision, self._job_id) | {
+        details = _details(by, conclusion, self._job_id) | {
             "state": proposal.state,
             "verdict": reason,
             "kind": proposal.kind,
@@ -275,27 +318,22 @@ class Proposer:
         return f"project:{projects[0]}"
 
 
-def _confidence(
-    memory: Memory, fact: ExtractedFact | None, decision: CheckedDecision | None
-) -> int:
-    """Return the least confidence of the text, the fact and the decision, percent."""
-    parts = [memory.confidence]
-    if fact is not None:
-        parts.append(fact.confidence)
-    if decision is not None:
-        parts.append(decision.confidence)
-    return min(parts)
+def program_of(actor: Actor) -> Actor:
+    """Return the program that learns for an actor: what it does is never a person's own."""
+    return actor.model_copy(update={"agent": _PROGRAM.agent})
 
 
-def _details(by: LearnedBy, decision: CheckedDecision | None, job_id: str | None) -> dict[str, Any]:
-    details: dict[str, Any] = {"provider": by.provider}
-    if decision is not None:
-        details |= {"decision": decision.action, "confidence": decision.confidence}
+def _details(by: LearnedBy, conclusion: Conclusion, job_id: str | None) -> dict[str, Any]:
+    details: dict[str, Any] = {
+        "provider": by.provider,
+        "decision": conclusion.action,
+        "confidence": conclusion.fact.confidence,
+    }
     for name, value in (
         ("job", job_id),
         ("model", by.model),
         ("prompt_version", by.prompt_version),
-        ("target", None if decision is None or decision.target is None else decision.target.id),
+        ("target", None if conclusion.target is None else conclusion.target.id),
     ):
         if value is not None:
             details[name] = value

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from tallystick.errors import EgressDenied, ExtractionError
 from tallystick.memory import MemoryContext
 from tallystick.policy.permissions import is_local_only
-from tallystick.ports import Decider, Extractor
+from tallystick.ports import Learner
 from tallystick.recorder.outbound import Answered, Outbound
 from tallystick.records import Memory, ProviderDeclaration
 
-
-class _Provider(Protocol):
-    @property
-    def declaration(self) -> ProviderDeclaration: ...
-
-
-P = TypeVar("P", bound=_Provider)
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class LearningContext:
-    """How a tally learns: its providers in the order of preference."""
+    """How a tally learns: its learners in the order of preference."""
 
     memory: MemoryContext
     outbound: Outbound
     """What calls of providers go through."""
-    extractors: Sequence[Extractor] = ()
-    deciders: Sequence[Decider] = ()
-    """Without one each fact is proposed as an addition."""
+    learners: Sequence[Learner] = ()
+
+    @property
+    def is_near(self) -> bool:
+        """True if one of them is on this machine."""
+        return any(each.declaration.local for each in self.learners)
+
+    @property
+    def is_far(self) -> bool:
+        """True if one of them is not on this machine."""
+        return not all(each.declaration.local for each in self.learners)
 
 
 @dataclass(frozen=True)
@@ -57,21 +58,19 @@ class LearnedBy:
         )
 
 
-def ask_first(providers: Sequence[P], memory: Memory, ask: Callable[[P], R]) -> R:
-    """Return the answer of the first provider that may be given a memory and answers.
+def ask_first(learners: Sequence[Learner], memory: Memory, ask: Callable[[Learner], R]) -> R:
+    """Return the answer of the first learner that may be given a memory and answers.
 
     Raises EgressDenied where none may be given it, else the error of the preferred one.
     """
     if is_local_only(memory.attributes):
-        providers = [each for each in providers if each.declaration.local]
-        if not providers:
-            raise EgressDenied(
-                "The memory stays on this machine, and no provider of extraction is on it."
-            )
+        learners = [each for each in learners if each.declaration.local]
+        if not learners:
+            raise EgressDenied("The memory stays on this machine, and no learner is on it.")
     errors: list[ExtractionError] = []
-    for provider in providers:
+    for learner in learners:
         try:
-            return ask(provider)
+            return ask(learner)
         except ExtractionError as error:
             errors.append(error)
     # What is away may come back: then the preferred one is asked again.

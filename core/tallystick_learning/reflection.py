@@ -20,8 +20,9 @@ from tallystick.records import Actor, Proposal, ReasonCode, Reflected, Scope
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import memories, scopes, sources
-from tallystick_learning.extraction_jobs import conclude
-from tallystick_learning.propose import Conclusions, Proposer
+from tallystick_learning.conclude import Conclusions, conclude
+from tallystick_learning.material import in_calls
+from tallystick_learning.propose import Proposer
 from tallystick_learning.providers import LearningContext
 
 Reflection = Literal["off", "review"]
@@ -66,8 +67,8 @@ class ReflectionPlan:
     request: ReflectionRequest
     origins: Sequence[memories.Stored]
     """What was read, oldest first."""
-    conclusions: Sequence[tuple[memories.Stored, Conclusions]]
-    """What models concluded from each memory."""
+    conclusions: Sequence[Conclusions]
+    """What models concluded, call by call."""
 
     @property
     def scopes(self) -> set[Scope]:
@@ -90,11 +91,14 @@ class ReflectionPlan:
         current = {each.doc: each for each in _readable(tx, context, actor, self.origins)}
         _require_one_reach(tx, context, actor, [*current.values()], request)
         proposer = Proposer(write, scope, origin="reflection", job_id=job_id)
-        for read, conclusions in self.conclusions:
-            source = current.get(read.doc)
-            if source is not None and source.memory.version == read.memory.version:
-                proposer.propose(source, conclusions)
-                proposer.propose_relations(source, conclusions)
+        for conclusions in self.conclusions:
+            as_read = {
+                each.doc: current[each.doc]
+                for each in conclusions.origins
+                if each.doc in current and current[each.doc].memory.version == each.memory.version
+            }
+            proposer.propose(conclusions, as_read)
+            proposer.propose_relations(conclusions, as_read)
         proposals = proposer.proposals
         write.journal_event(
             target,
@@ -147,20 +151,18 @@ def plan_reflection(
     *,
     job_id: str | None = None,
 ) -> ReflectionPlan:
-    """Have models read the material, each memory in a call of its own; nothing is stored. What must
-    stay on this machine is left out where every model is elsewhere. Raises as `reflect`.
+    """Have a model read the material, what belongs together in one call; nothing is stored. What
+    must stay on this machine is left out where every model is elsewhere. Raises as `reflect`.
     """
     origins = material_of(context.memory, actor, request)
-    is_near = any(each.declaration.local for each in context.extractors)
     # Where all must stay here, the first call is refused.
     origins = [
-        each for each in origins if is_near or not is_local_only(each.memory.attributes)
+        each for each in origins if context.is_near or not is_local_only(each.memory.attributes)
     ] or origins
     concluded = [
-        (origin, conclude(context, actor, origin, request.target, job_id=job_id))
-        for origin in origins
+        conclude(context, actor, request.target, call, job_id=job_id) for call in in_calls(origins)
     ]
-    conclusions = [pair for pair in concluded if not pair[1].extraction.is_empty]
+    conclusions = [each for each in concluded if not each.extraction.is_empty]
     return ReflectionPlan(context.memory, actor, request, origins, conclusions)
 
 

@@ -146,8 +146,8 @@ def review(
     proposal: Annotated[str | None, "Id of a proposal, or how it begins or ends; else all."] = None,
     /,
 ) -> Answer:
-    """Accept, edit, defer or reject a proposal, by a person and for a reason. Without PROPOSAL it
-    walks through all that wait. A person answers at a terminal.
+    """Accept, edit, defer or reject a proposal, or undo what came of it, by a person and for a
+    reason. Without PROPOSAL it walks through all that wait. A person answers at a terminal.
     """
     require_person("tally review")
     waiting = (
@@ -168,7 +168,8 @@ def review(
 
 def _ask(call: Call, proposal: Proposal) -> Proposal | None:
     """Return a proposal as the person at the terminal decided it; None where that one leaves."""
-    question = "Type accept, edit, defer or reject; anything else leaves"
+    choices = "accept, edit, defer or reject" if proposal.is_open else "undo"
+    question = f"Type {choices}; anything else leaves"
     decision = typer.prompt(question, default="", err=True).strip()
     if decision not in get_args(ReviewDecision):
         return None

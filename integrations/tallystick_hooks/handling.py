@@ -187,9 +187,9 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
 
 
 def _end(bound: BoundTally, event: Event) -> Answer:
-    """Keep what was said, and reflect on the session where the tally does that."""
+    """Keep what was said, and learn from the session, or reflect on it, where the tally does."""
     answer = _keep(bound, event)
-    # A model is asked about each turn, which takes longer than a runtime waits for a hook.
+    # A model is asked, which takes longer than a runtime waits for a hook.
     reflected = Learning(bound).end_session(event.session, mode="async")
     if reflected.job_id is None:
         return answer
@@ -210,7 +210,7 @@ _REACTIONS = {
     "prompt": _recall,
     "before-tool": _check,
     "after-tool": _record,
-    "before-compact": _keep,
+    "before-compact": _end,
     "after-compact": _wake,
     "turn-end": _keep,
     "session-end": _end,

@@ -114,7 +114,7 @@ LINKS: Mapping[tuple[str, str], str] = {
 ACTIONS: Mapping[str, str] = {
     "ADD": "add",
     "UPDATE": "replace",
-    "DELETE": "withdraw",
+    "END": "end",
     "CONTRADICTS": "contradict",
     "NONE": "change nothing",
     "RELATE": "relate",
@@ -143,6 +143,8 @@ HAPPENED: Mapping[str, str] = {
     "proposal.edited": "accepted in other words",
     "proposal.deferred": "put off",
     "proposal.rejected": "rejected",
+    "proposal.applied": "applied",
+    "proposal.undone": "took back",
     "proposal.discarded": "discarded",
     "proposal.withdrawn": "withdrew",
     "approval.asked": "asked to be approved",

@@ -19,7 +19,7 @@ _ADDRESSES = ("api_base", "base_url")
 
 
 class LearningModel:
-    """A model for `Tally.open(extractor=…, decider=…)`: any LLM of LlamaIndex, or a name such as
+    """A model for `Tally.open(learning_model=…)`: any LLM of LlamaIndex, or a name such as
     `ollama:qwen3`: the package `llama_index.llms.ollama`, and the model of its LLM. Thread-safe.
     """
 

@@ -93,6 +93,8 @@ class Add(Arguments):
     related_to: tuple[Id, ...] = ()
     depends_on: tuple[Id, ...] = ()
     contradicts: tuple[Id, ...] = ()
+    replaces: Id | None = None
+    span: str | None = None
     importance: Annotated[int, Field(ge=0, le=100)] = 50
     pinned: bool = False
     idempotency_key: Key = None
@@ -111,6 +113,7 @@ ManageAction = Literal[
     "accept",
     "defer",
     "reject",
+    "undo",
     "hold",
     "replay",
     "health",

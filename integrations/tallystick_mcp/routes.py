@@ -92,6 +92,8 @@ ADD: Route = _route(
     "related_to",
     "depends_on",
     "contradicts",
+    "replaces",
+    "span",
     "importance",
     "pinned",
     "idempotency_key",
@@ -127,6 +129,7 @@ MANAGE: Mapping[str, Route] = {
     "accept": _route("review", *_DECIDED, "changes", asks=True, id="proposal_id"),
     "defer": _route("review", *_DECIDED, asks=True, id="proposal_id"),
     "reject": _route("review", *_DECIDED, asks=True, id="proposal_id"),
+    "undo": _route("review", *_DECIDED, asks=True, id="proposal_id"),
     "hold": _route(
         "working_set",
         "idempotency_key",

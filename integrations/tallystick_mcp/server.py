@@ -46,8 +46,9 @@ Approval = Literal["ask", "elsewhere"]
 
 _INSTRUCTIONS = (
     "Long-term memory. Call search before you ask the user or assume; add what should be known "
-    f"next time; explore for more about a hit; manage to change. {NOTICE} Every answer names the "
-    "actor and the scope it is bound to."
+    "next time, with the id of a memory that it replaces and the user's words that say so as span; "
+    f"explore for more about a hit; manage to change. {NOTICE} Every answer names the actor and "
+    "the scope it is bound to."
 )
 
 
@@ -65,18 +66,18 @@ TOOLS: Mapping[str, _Tool] = {
     "search": _Tool(
         Search,
         "Recall or look up what is known, was said, agreed, decided or preferred: what, which, "
-        "who, why; facts, decisions, lessons, constraints. No query: newest first. "
-        "Times: ISO 8601.",
+        "who, why; facts, decisions, lessons, constraints. No query: newest. "
+        "Times: ISO.",
         _READS,
     ),
     "explore": _Tool(
         Explore,
-        "scopes: projects. list: what is stored, by page. related: links; concluded from it. "
+        "scopes: projects. list: what is stored. related: links; concluded from it. "
         "dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
         "context: a pack answering a question. wake: session start. working: a plan. runs: of "
         "agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. trace: "
-        "where a sentence is from. verify: prove a run unaltered. uses: steps with a memory. "
+        "where a sentence is from. verify: prove unaltered. uses: steps with it. "
         "reviews: proposals. approvals: pending. access: an actor's reach. policy: may a tool "
         "run.",
         _READS,
@@ -90,11 +91,11 @@ TOOLS: Mapping[str, _Tool] = {
     "manage": _Tool(
         Manage,
         "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
-        "forget_matching: all by query. recover: undo forgetting. correct: mark stale, outdated, "
-        "wrong, replaced, duplicate, sensitive; redact. promote: copy to a project, team. share: "
-        "follows. pin: always shown. unpin: not. accept: a proposal. defer: later. reject: no. "
-        "hold: in working. replay: run a recorded step again. health: problems. stats: space. "
-        "rebuild_index: repair. Preview, apply: a person is asked.",
+        "forget_matching: all by query. recover: undo forgetting. correct: mark stale, "
+        "outdated, wrong, replaced, duplicate, sensitive; redact. promote: to a project, team. "
+        "share: follows. pin: always shown. unpin: no. accept: a proposal. defer: later. "
+        "reject: no. undo: it. hold: in working. replay: run a recorded step again. health: "
+        "problems. stats: space. rebuild_index: repair.",
         _CHANGES,
     ),
 }

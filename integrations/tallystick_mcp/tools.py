@@ -346,7 +346,7 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         # In the changes: an argument of the tool would be in every prompt of every client.
         recipe = {**(arguments.changes or {})}
         fields_of_call |= {"send": recipe.pop("send", False), "recipe": recipe}
-    if action in ("accept", "defer", "reject"):
+    if action in ("accept", "defer", "reject", "undo"):
         fields_of_call["decision"] = "edit" if fields_of_call.get("changes") else action
     if action in ("pin", "unpin"):
         fields_of_call["changes"] = {"pinned": action == "pin"}

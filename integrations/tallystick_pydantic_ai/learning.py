@@ -24,7 +24,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class LearningModel:
-    """A model for `Tally.open(extractor=…, decider=…)`: an instance of PydanticAI's, or a name such
+    """A model for `Tally.open(learning_model=…)`: an instance of PydanticAI's, or a name such
     as `openai:gpt-5-mini`. Thread-safe.
     """
 

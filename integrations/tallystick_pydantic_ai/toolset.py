@@ -75,9 +75,24 @@ def memory_toolset(
 
     @tools.tool(description=MEMORY_TOOLS["memory_store"].description)
     def memory_store(
-        ctx: RunContext[Any], content: str, kind: str = "note", tags: list[str] | None = None
+        ctx: RunContext[Any],
+        content: str,
+        kind: str = "note",
+        tags: list[str] | None = None,
+        span: str | None = None,
+        replaces: str | None = None,
+        contradicts: list[str] | None = None,
     ) -> dict[str, Any]:
-        return run(ctx, "memory_store", content=content, kind=kind, tags=tags)
+        return run(
+            ctx,
+            "memory_store",
+            content=content,
+            kind=kind,
+            tags=tags,
+            span=span,
+            replaces=replaces,
+            contradicts=contradicts,
+        )
 
     @tools.tool(description=MEMORY_TOOLS["memory_get"].description)
     def memory_get(ctx: RunContext[Any], memory_id: str) -> dict[str, Any]:

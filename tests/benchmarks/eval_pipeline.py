@@ -14,28 +14,27 @@ from collections.abc import Sequence
 from tallystick import Actor, BoundTally, Tally
 from tallystick.errors import StateConflict
 from tallystick.records import (
-    DecisionCandidate,
     ExtractedEntity,
     ExtractedFact,
     ExtractedRelation,
     Extraction,
-    MemoryDecision,
+    KnownFact,
     Proposal,
 )
 from tallystick.settings import Settings
-from tallystick.testing import ScriptedDecider, ScriptedExtractor
+from tallystick.testing import ScriptedLearner
 
 ANNA, BOB = Actor(user="anna", role="operator"), Actor(user="bob")
 PEOPLE = ("Anna", "Boris", "Clara", "David", "Elena", "Felix", "Greta", "Hugo", "Ines", "Jonas")
 SURNAMES = ("Becker", "Visser", "Moreau", "Costa", "Nowak", "Silva", "Larsen", "Romano", "Haas")
 PLACES = ("Utrecht", "Leiden", "Delft", "Gouda", "Breda", "Venlo", "Assen", "Zwolle", "Tilburg")
-MISTAKES = ("swapped", "invented", "foreign", "twice")
-"""Ways to be wrong: another memory that it was shown, none, one of another user; two decisions."""
+MISTAKES = ("swapped", "invented", "foreign")
+"""Ways to be wrong: another memory that it was shown, none, one of another user."""
 
 
 class Model:
     """A model that draws each text whole as one fact, and knows what it replaces; if it errs, each
-    second decision is wrong in one of the ways in turn.
+    second change is wrong in one of the ways in turn.
     """
 
     def __init__(self, *, errs: bool) -> None:
@@ -45,33 +44,25 @@ class Model:
         self.replaced: dict[str, str] = {}
         """By text, the content of the memory that it replaces."""
         self.mistakes: dict[str, str] = {}
-        """By text, the way in which its decision was wrong."""
-        self.extractor = ScriptedExtractor(
-            lambda text: Extraction(facts=(ExtractedFact(content=text, confidence=90),))
+        """By text, the way in which its change was wrong."""
+        self.learner = ScriptedLearner(
+            lambda text: Extraction(facts=(ExtractedFact(content=text, confidence=90),)),
+            self._change,
         )
-        self.decider = ScriptedDecider(self._decide)
 
-    def _decide(
-        self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
-    ) -> list[MemoryDecision]:
-        [fact], [choices] = facts, candidates
-        by_text = {each.content: each.id for each in choices}
-        right = by_text.pop(self.replaced[fact.content])
+    def _change(self, fact: ExtractedFact, known: Sequence[KnownFact]) -> ExtractedFact:
+        by_text = {each.text: each.id for each in known}
+        target = by_text.pop(self.replaced[fact.content], "k99")
         self._calls += 1
-        targets = [right]
         if self._errs and self._calls % 2 == 0:
             mistake = MISTAKES[self._calls // 2 % len(MISTAKES)]
             self.mistakes[fact.content] = mistake
-            targets = {
-                "swapped": [*by_text.values(), "01a2-never-was"][:1],
-                "invented": ["01a2-never-was"],
-                "foreign": [self.foreign],
-                "twice": [right, right],
+            target = {
+                "swapped": next(iter(by_text.values()), "k99"),
+                "invented": "k99",
+                "foreign": self.foreign,
             }[mistake]
-        return [
-            MemoryDecision(fact=0, action="UPDATE" if place == 0 else "DELETE", target=target)
-            for place, target in enumerate(targets)
-        ]
+        return fact.model_copy(update={"change": "replaces", "target": target})
 
 
 def proposals_of(model: Model) -> dict[str, float]:
@@ -81,8 +72,7 @@ def proposals_of(model: Model) -> dict[str, float]:
         owner=ANNA,
         background=False,
         settings=Settings(learning="review"),
-        extractor=model.extractor,
-        decider=model.decider,
+        learning_model=model.learner,
     ) as tally:
         anna = tally.bind()
         model.foreign = tally.bind(BOB).remember("Bob lives in Rome.", mode="raw").id
@@ -124,16 +114,10 @@ def _review(bound: BoundTally, proposal: Proposal) -> bool:
         bound.reviews.decide(proposal.id, "accept", reason="the model says so")
     except StateConflict:
         return before.version != proposal.target_version
-    changed = [each.id for each in bound.memories(states=("superseded", "deleted"), limit=500)]
-    if proposal.action == "DELETE":
-        bound.recover(target, reason="it was right")
-    else:
-        token = bound.corrections.make(target, "restore", reason="it was right").confirm_token
-        bound.corrections.make(
-            target, "restore", reason="it was right", mode="apply", confirm_token=token
-        )
+    changed = bound.get(target).state
+    bound.reviews.decide(proposal.id, "undo", reason="it was right")
     after = bound.get(target)
-    return target in changed and (after.state, after.content) == ("active", before.content)
+    return changed == "superseded" and (after.state, after.content) == ("active", before.content)
 
 
 _HOPS = (
@@ -161,10 +145,12 @@ def questions_over_two_memories() -> dict[str, float]:
         script[said.format(first, second)] = Extraction(entities=named, relations=(related,))
         script[answer.format(second, place)] = Extraction(entities=named[1:])
         questions.append((question.format(first), answer.format(second, place)))
-    shares, model = {}, ScriptedExtractor(script)
+    shares, model = {}, ScriptedLearner(script)
     for graph in (False, True):
         settings = Settings(graph=graph, learning="review")
-        with Tally.open(":memory:", settings=settings, extractor=model, background=False) as tally:
+        with Tally.open(
+            ":memory:", settings=settings, learning_model=model, background=False
+        ) as tally:
             anna = tally.bind()
             anna.remember_many(list(script))
             tally.drain()

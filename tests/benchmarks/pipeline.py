@@ -23,8 +23,7 @@ from tallystick.settings import Settings
 from tallystick.storage.rows import outbound_calls
 from tallystick.tally.memory_view import RememberMode
 from tallystick.tally.services import services_of
-from tallystick_learning import ModelDecider, ModelExtractor
-from tallystick_learning.models import DecisionsAnswer
+from tallystick_learning import ModelLearner
 
 ANNA = Actor(user="anna", role="operator")
 _PRICES = """
@@ -34,14 +33,13 @@ input = 0.25
 output = 2.0
 """
 """Dollars per million tokens of the scripted model: in the range of small models."""
-_COSTS: tuple[tuple[str, RememberMode, bool], ...] = (
-    ("in raw mode", "raw", False),
-    ("with a model that extracts", "auto", False),
-    ("with a model that extracts and decides", "auto", True),
-    ("the same, in sync mode", "sync", True),
-    ("the same, in async mode", "async", True),
+_COSTS: tuple[tuple[str, RememberMode], ...] = (
+    ("in raw mode", "raw"),
+    ("with a model that learns", "auto"),
+    ("the same, in sync mode", "sync"),
+    ("the same, in async mode", "async"),
 )
-"""Costs: a name, the mode, and whether the model that extracts decides too."""
+"""Costs: a name, and the mode."""
 
 
 class _Model:
@@ -63,17 +61,14 @@ class _Model:
             return StructuredAnswer("no record at all")
         if self._faulty and self._calls % 15 == 10:
             raise ConnectionResetError
-        if schema is DecisionsAnswer:
-            facts = range(len(json.loads(text)))
-            made = [{"fact": each, "action": "ADD", "confidence": 90} for each in facts]
-            return StructuredAnswer({"decisions": made}, "s-1", 600, 60)
         self.texts.append(text)
-        fact = {"content": text.split("\n")[1], "kind": "fact", "confidence": 90}
-        return StructuredAnswer({"facts": [fact]}, "s-1", 400, 40)
+        [(label, (_, said))] = json.loads(text)["said"].items()
+        fact = {"text": said, "kind": "fact", "sure": 90, "turn": label, "span": said}
+        return StructuredAnswer({"facts": [fact]}, "s-1", 800, 60)
 
 
 @contextmanager
-def _tally(model: _Model | None, *, decides: bool = False) -> Iterator[Tally]:
+def _tally(model: _Model | None) -> Iterator[Tally]:
     with tempfile.TemporaryDirectory() as folder:
         prices = Path(folder) / "prices.toml"
         prices.write_text(_PRICES)
@@ -81,8 +76,7 @@ def _tally(model: _Model | None, *, decides: bool = False) -> Iterator[Tally]:
             Path(folder) / "tally",
             owner=ANNA,
             settings=Settings(learning="off" if model is None else "review", prices=prices),
-            extractor=None if model is None else ModelExtractor(model),
-            decider=ModelDecider(model) if model is not None and decides else None,
+            learning_model=None if model is None else ModelLearner(model),
             background=False,
         ) as tally:
             tally.bind().remember("The first call opens everything.", mode="raw")
@@ -103,9 +97,9 @@ def _at(times: Sequence[float], part: float) -> float:
     return times[min(len(times) - 1, int(part * len(times)))]
 
 
-def _spent(mode: RememberMode, count: int, *, decides: bool) -> tuple[int, int, float]:
+def _spent(mode: RememberMode, count: int) -> tuple[int, int, float]:
     """Return the calls, tokens and dollars of `count` remembers, counted by the outbound log."""
-    with _tally(_Model(), decides=decides) as tally:
+    with _tally(_Model()) as tally:
         anna = tally.bind()
         for number in range(count):
             anna.remember(f"The berth {number} has boats.", mode=mode, timeout_ms=60_000)
@@ -191,8 +185,8 @@ def main(count: int = 400) -> int:
         )
         tell("dead, percent", states.count("dead") / 10, 0.5)
 
-    for name, mode, decides in _COSTS:
-        spent = _spent(mode, count, decides=decides)
+    for name, mode in _COSTS:
+        spent = _spent(mode, count)
         costs = mode != "raw"
         for unit, value in zip(("calls", "tokens", "dollars"), spent, strict=True):
             line = f"10,000 remembers {name}, calls" if unit == "calls" else f"    {unit}"

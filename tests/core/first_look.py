@@ -87,9 +87,11 @@ FIRST_LOOK = {
     "jobs/test_item_summaries.py": "memory/item_summaries storage/rows/item_summaries",
     "jobs/test_jobs.py": "jobs/background jobs/embedding jobs/runner jobs/worker "
     "storage/rows/jobs upkeep/jobs tally/jobs storage/rows/job_list",
-    "learning/test_learning.py": "learning/decide learning/extract learning/extraction_jobs "
-    "learning/models learning/propose learning/providers recorder/outbound tally/models",
-    "storage/rows/test_proposals.py": "records/proposals storage/rows/outbound_calls",
+    "learning/test_learning.py": "learning/conclude learning/learner learning/learning_jobs "
+    "learning/material learning/propose learning/providers recorder/outbound tally/models",
+    "learning/test_applied.py": "learning/given memory/held_changes",
+    "storage/rows/test_proposals.py": "records/learning records/proposals "
+    "storage/rows/outbound_calls",
     "storage/test_storage.py": "storage/index/chroma storage/engine/integrity "
     "storage/rows/journal storage/rows/parts storage/rows/scopes storage/rows/settings_rows "
     "storage/rows/spaces storage/store",

@@ -20,7 +20,7 @@ from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import settings_rows
 from tallystick.storage.text import byte_search
 from tallystick.tally.services import services_of
-from tallystick.testing import ScriptedExtractor
+from tallystick.testing import ScriptedLearner
 from tallystick_graph import Graph
 from tallystick_learning import Learning
 
@@ -84,7 +84,9 @@ def test_what_an_extension_made_is_erased_while_it_is_off(open_tally: OpenTally)
         relations=(leads,),
     )
     on = Settings(learning="review", reflection="review", graph=True)
-    with open_tally(owner=ROOT, settings=on, extractor=ScriptedExtractor({text: drawn})) as tally:
+    with open_tally(
+        owner=ROOT, settings=on, learning_model=ScriptedLearner({text: drawn})
+    ) as tally:
         ada = tally.bind(ADA)
         ada.remember(text, conversation=WORD)
         tally.drain()

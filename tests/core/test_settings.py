@@ -74,6 +74,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "secrets_in_memory": "redact",
         "keep_placeholders": False,
         "learning": "off",
+        "learn_at": "session",
         "learning_budget": LearningBudget().model_dump(),
         "remote_allow": (),
         "learning_model": (),

@@ -25,7 +25,7 @@ from tallystick import Tally
 from tallystick.errors import ApprovalRequired
 from tallystick.records import ExtractedFact, Extraction
 from tallystick.settings import Settings
-from tallystick.testing import ScriptedExtractor
+from tallystick.testing import ScriptedLearner
 from tallystick_learning import Learning
 from tallystick_server import serve_in_background
 from tallystick_server.dashboard.application import ROUTES
@@ -55,7 +55,7 @@ def tally(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tally]:
         settings=Settings.read(vector_search="chroma", reflection="review"),
         rules=RULES,
         tool_classes=TOOL_CLASSES,
-        extractor=ScriptedExtractor(decide),
+        learning_model=ScriptedLearner(decide),
     ) as tally:
         yield tally
 

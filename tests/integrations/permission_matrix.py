@@ -404,7 +404,7 @@ _SUBJECTS: Mapping[str, Callable[[World], Any]] = {
         ("modify", "forget", "correct", "promote", "share", "pin", "unpin"),
         lambda world: world.memory.id,
     ),
-    **dict.fromkeys(("accept", "defer", "reject"), lambda world: world.proposal),
+    **dict.fromkeys(("accept", "defer", "reject", "undo"), lambda world: world.proposal),
     **dict.fromkeys(("receipt", "why", "trace", "replay"), lambda world: world.step.id),
     **dict.fromkeys(("steps", "verify"), lambda world: world.step.run.id),
     **dict.fromkeys(("working", "hold"), lambda _: "t"),

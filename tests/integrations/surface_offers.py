@@ -209,7 +209,7 @@ MCP = Surface(
                 "replacement": "of redact; what a thread keeps",
             },
             absent={
-                "decision": "an action each: accept, defer, reject; accept with `changes` edits",
+                "decision": "an action each, such as accept; accept with `changes` edits",
                 "send": "among the `changes` of a replay",
                 "approval_token": "a person grants, and the same call passes",
                 **dict.fromkeys(("force", "manual_override"), _SESSION),

@@ -79,8 +79,10 @@ def test_a_correction_is_previewed_then_applied_with_its_token(run: Command) -> 
     assert "replaced by" in inspected
     assert "restore*" in inspected
     recalled = run("recall", "how do we deploy")[1]
-    assert recalled.index("pipeline") < recalled.index("by hand")
-    assert "holds no longer" in recalled
+    assert ("pipeline" in recalled, "by hand" in recalled) == (True, False)
+    history = run("recall", "how do we deploy", "--state", "active", "--state", "superseded")[1]
+    assert history.index("pipeline") < history.index("by hand")
+    assert "holds no longer" in history
     assert "CORRECT supersede" in run("history", old[-8:])[1]
 
 
@@ -517,7 +519,7 @@ def test_an_option_that_cannot_be_honoured_is_refused(
 
 
 def test_a_drain_lists_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = FailedJob("0" * 36, "extract", "dead", "model_refused", "m refused the text.")
+    failed = FailedJob("0" * 36, "learn", "dead", "model_refused", "m refused the text.")
     place = str(tmp_path / "tally")
     Tally.open(place, background=False).close()
     monkeypatch.setattr(
@@ -525,4 +527,4 @@ def test_a_drain_lists_what_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     code, output, _ = run_piped("jobs", "drain", "--tally", place)
     assert (code, "! 2 jobs" in output) == (1, True)
-    assert "✗ extract 00000000 dead: m refused the text." in output
+    assert "✗ learn 00000000 dead: m refused the text." in output

@@ -19,7 +19,7 @@ from tests.terminals import run_at_terminal, run_piped
 from tallystick import Tally
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
-from tallystick.testing import ScriptedExtractor
+from tallystick.testing import ScriptedLearner
 from tallystick.upkeep.retention import enqueue_retention
 from tallystick_cli.app import GROUPS
 
@@ -144,7 +144,7 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     # A model of somebody's own, under a name that is far away.
     with Tally.open(
         filled.place,
-        extractor=ScriptedExtractor({}, name="far", local=False),
+        learning_model=ScriptedLearner({}, name="far", local=False),
         settings=Settings(learning="review"),
         background=False,
     ) as tally:

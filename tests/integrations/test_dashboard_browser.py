@@ -157,7 +157,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
             tmp_path_factory.mktemp("window"),
             rules=[ASKING],
             settings=LEARNING,
-            extractor=concluder(),
+            learning_model=concluder(),
         ) as there,
         playwright.sync_playwright() as tools,
     ):

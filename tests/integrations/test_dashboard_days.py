@@ -28,7 +28,9 @@ DECISION = "We decided to fire the kiln on Tuesdays."
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("days")
-    with served(folder, settings=Settings(reflection="review"), extractor=concluder()) as there:
+    with served(
+        folder, settings=Settings(reflection="review"), learning_model=concluder()
+    ) as there:
         yield there
 
 

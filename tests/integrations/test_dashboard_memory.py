@@ -94,7 +94,7 @@ def test_a_correction_is_previewed_and_then_changes_recall(tmp_path: Path) -> No
         assert "Nothing has been changed yet" in preview.text
         assert (applied.status, "The correction was applied" in applied.text) == (200, True)
         hits = bound.recall("How much does the vat hold?")
-        assert [hit.memory.id for hit in hits if not hit.history] == [right]
+        assert [hit.memory.id for hit in hits] == [right]
         assert bound.history(wrong)[-1].surface == "dashboard"
         assert bound.history(wrong)[-1].reason == "measured"
 

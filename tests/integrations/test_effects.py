@@ -23,12 +23,12 @@ from tallystick.records import (
     DecisionAction,
     ExtractedFact,
     Extraction,
-    MemoryDecision,
+    KnownFact,
     SourceRef,
     SpaceMember,
 )
 from tallystick.settings import Settings
-from tallystick.testing import HashEmbedder, ScriptedDecider, ScriptedExtractor
+from tallystick.testing import HashEmbedder, ScriptedLearner
 from tallystick_learning import Learning
 from tallystick_mcp import serve as serve_mcp
 from tallystick_mcp.callers import caller_of
@@ -46,6 +46,9 @@ MEMBERS: Mapping[str, Literal["reader", "writer", "maintainer", "steward"]] = {
 }
 
 
+TARGET = "The kiln is fired on Mondays."
+
+
 class Desk:
     """What one member tries to change: all of it was said by the keeper."""
 
@@ -59,11 +62,12 @@ class Desk:
         self.keeper = there.tally.bind(KEEPER, scope=self.scope)
         self.actor = Actor(user=user)
         self.own = there.tally.bind(self.actor, scope=self.scope)
-        self.target = self.keeper.remember("The kiln is fired on Mondays.")
+        self.target = self.keeper.remember(TARGET)
 
     def proposal(self, action: DecisionAction, origin: str) -> str:
         """Let a model propose to do something about the target, because of a text of the keeper."""
-        decider.action, decider.target = action, self.target.id
+        learner.action, learner.target = action, self.target.id
+        self.there.tally.drain()  # what is read is known
         new = self.keeper.remember("The kiln is out of use.")
         if origin == "reflection":
             Learning(self.keeper).reflect([new.id])
@@ -76,18 +80,21 @@ class Desk:
         return made.id
 
 
-class Deciding:
-    """A decider that does to the target what the test says."""
+class Changing:
+    """A learner that does to the target what the test says."""
 
     action: DecisionAction = "ADD"
     target = ""
 
-    def __call__(self, facts: Sequence[ExtractedFact], _: Any) -> list[MemoryDecision]:
-        target = None if self.action == "ADD" else self.target
-        return [MemoryDecision(fact=0, action=self.action, target=target, confidence=95)]
+    def __call__(self, fact: ExtractedFact, known: Sequence[KnownFact]) -> ExtractedFact:
+        change = {"UPDATE": "replaces", "END": "ends"}.get(self.action)
+        target = next((each.id for each in known if each.text == TARGET), None)
+        if change is None or target is None:
+            return fact
+        return fact.model_copy(update={"change": change, "target": target})
 
 
-decider = Deciding()
+learner = Changing()
 
 
 def read(text: str) -> Extraction:
@@ -99,8 +106,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(
         tmp_path_factory.mktemp("effects"),
         settings=Settings(learning="review", reflection="review"),
-        extractor=ScriptedExtractor(read),
-        decider=ScriptedDecider(decider),
+        learning_model=ScriptedLearner(read, learner),
         embedder=HashEmbedder(),
     ) as there:
         yield there
@@ -146,7 +152,7 @@ def accepting(action: DecisionAction, origin: str) -> Way:
 _RIGHTS: Mapping[DecisionAction, AccessKind] = {
     "ADD": "write",
     "UPDATE": "correct",
-    "DELETE": "delete",
+    "END": "correct",
 }
 WAYS: Mapping[str, tuple[AccessKind, Way]] = {
     "remember": ("write", lambda bound, desk: bound.remember(f"By {desk.user}.")),
@@ -243,7 +249,7 @@ def test_an_effect_over_mcp_needs_the_same_right(there: Served, way: str) -> Non
 
 def test_what_a_model_reads_changes_nothing_that_another_said(there: Served) -> None:
     desk = Desk(there, "wim")
-    decider.action, decider.target = "DELETE", desk.target.id
+    learner.action, learner.target = "END", desk.target.id
     said = desk.own.remember("The kiln is out of use.", speaker="keeper", mode="raw")
     for number, source in enumerate((None, SourceRef(source_type="tool"))):
         new = desk.own.remember(

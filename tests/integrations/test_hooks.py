@@ -364,7 +364,7 @@ def test_the_end_of_a_session_is_reflected_on_where_that_is_turned_on(
         },
         {"key": "2", "speaker": "agent", "text": "We decided to sell them all."},
     ]
-    with open_sqlite(settings=Settings(reflection="review"), extractor=concluder()) as tally:
+    with open_sqlite(settings=Settings(reflection="review"), learning_model=concluder()) as tally:
         bound = tally.bind(ANN)
         told(bound, "turn-end", turns=turns)
         assert bound.reviews.list(states=()) == []
@@ -383,7 +383,7 @@ def test_the_end_of_a_session_concludes_nothing_while_autonomous_work_is_suspend
     open_sqlite: OpenTally,
 ) -> None:
     turns = [{"key": "1", "speaker": "user", "text": "We decided to keep the boats in the north."}]
-    with open_sqlite(settings=Settings(reflection="review"), extractor=concluder()) as tally:
+    with open_sqlite(settings=Settings(reflection="review"), learning_model=concluder()) as tally:
         bound = tally.bind(ANN)
         tally.bind().operator.freeze(reason="audit", what="autonomy")
         assert "error" not in told(bound, "session-end", turns=turns)

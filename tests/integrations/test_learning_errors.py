@@ -39,7 +39,7 @@ from tallystick.tally.services import services_of
 
 ANNA = Actor(user="anna", role="operator")
 OpenTally = Callable[..., Tally]
-ANSWER = json.dumps({"facts": [{"content": "I have boats.", "kind": "fact", "confidence": 90}]})
+ANSWER = json.dumps({"facts": [{"text": "I have boats.", "kind": "fact", "sure": 90}]})
 
 
 class Service:
@@ -151,7 +151,7 @@ each_runtime = pytest.mark.parametrize(
 
 
 def states(tally: Tally) -> dict[str, int]:
-    return dict(Counter(job.state for job in tally.bind(ANNA).jobs.list(kind="extract")))
+    return dict(Counter(job.state for job in tally.bind(ANNA).jobs.list(kind="learn")))
 
 
 @each_runtime
@@ -160,7 +160,7 @@ def test_one_refused_text_ends_and_holds_up_no_other(
 ) -> None:
     service = Service()
     settings = Settings(learning="review")
-    with open_sqlite(owner=ANNA, settings=settings, extractor=make(service)) as tally:
+    with open_sqlite(owner=ANNA, settings=settings, learning_model=make(service)) as tally:
         anna = tally.bind()
         refused = anna.remember("I have poison.").job_id or ""
         for number in range(3):
@@ -189,7 +189,7 @@ def test_an_outage_fails_no_text(
     service = Service()
     service.status = status
     settings = Settings(learning="review")
-    with open_sqlite(owner=ANNA, settings=settings, extractor=make(service)) as tally:
+    with open_sqlite(owner=ANNA, settings=settings, learning_model=make(service)) as tally:
         for number in range(3):
             tally.bind().remember(f"I have {number} boats.")
         for _ in range(7):

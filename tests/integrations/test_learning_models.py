@@ -1,4 +1,4 @@
-"""Models of the runtimes that extract and decide for a tally, each behind the same port."""
+"""Models of the runtimes that learn for a tally, each behind the same port."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from tallystick.tally.services import services_of
 ANNA = Actor(user="anna", role="operator")
 OpenTally = Callable[..., Tally]
 ANSWER = {
-    "facts": [{"content": "I live in Berlin.", "kind": "fact", "confidence": 90}],
-    "entities": [{"name": "Berlin", "kind": "place"}],
+    "facts": [{"text": "I live in Berlin.", "kind": "fact", "sure": 90, "turn": "t1"}],
+    "names": [{"name": "Berlin", "kind": "place"}],
     "relations": [],
 }
 PROSE = "Sure! You seem to live in Berlin."
@@ -98,7 +98,7 @@ def test_a_model_extracts_in_a_recorded_step(
     model = make(json.dumps(ANSWER))
     assert not model.declaration.local
     settings = Settings(learning="review")
-    with open_sqlite(owner=ANNA, settings=settings, extractor=model) as tally:
+    with open_sqlite(owner=ANNA, settings=settings, learning_model=model) as tally:
         anna = tally.bind()
         stored = anna.remember("Well, I live in Berlin these days, as you know.")
         tally.drain()
@@ -166,7 +166,7 @@ def test_prose_where_a_record_was_asked_for_is_a_failure_and_never_empty(
     open_sqlite: OpenTally, make: Callable[[str], StructuredModel]
 ) -> None:
     settings = Settings(learning="review")
-    with open_sqlite(owner=ANNA, settings=settings, extractor=make(PROSE)) as tally:
+    with open_sqlite(owner=ANNA, settings=settings, learning_model=make(PROSE)) as tally:
         anna = tally.bind()
         stored = anna.remember("I live in Berlin these days.")
         for _ in range(5):
@@ -222,8 +222,8 @@ def test_settings_name_models_of_each_runtime(
         with open_sqlite(owner=ANNA, settings=named) as tally:
             learning = services_of(tally).memory.models
             assert learning.summarizer is not None
-            assert learning.extractors[0].declaration == learning.summarizer.declaration
-            assert learning.extractors[0].declaration.local
+            assert learning.learners[0].declaration == learning.summarizer.declaration
+            assert learning.learners[0].declaration.local
     far = Settings(graph=True, summary_model="llama-index:scripted:far")
     with pytest.raises(SettingsError, match=r"summary_model: .*remote_allow"):
         open_sqlite(owner=ANNA, settings=far)

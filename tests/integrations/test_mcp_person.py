@@ -12,7 +12,7 @@ from tests.integrations.mcp_clients import ERAS, Person, connected, payload
 from tallystick import Actor, Tally
 from tallystick.records import Credential, ExtractedFact, Extraction, SourceRef
 from tallystick.settings import Settings
-from tallystick.testing import ScriptedExtractor
+from tallystick.testing import ScriptedLearner
 from tallystick_mcp import serve
 
 OpenTally = Callable[..., Tally]
@@ -52,7 +52,7 @@ def opened(open_sqlite: OpenTally) -> Tally:
         return Extraction(facts=(ExtractedFact(content="Eve is to be paid.", confidence=90),))
 
     return open_sqlite(
-        owner=ADA, settings=Settings(learning="review"), extractor=ScriptedExtractor(read)
+        owner=ADA, settings=Settings(learning="review"), learning_model=ScriptedLearner(read)
     )
 
 

@@ -46,7 +46,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         tmp_path_factory.mktemp("served"),
         rules=[ASKING_DEPLOYS],
         settings=REFLECTING,
-        extractor=concluder(),
+        learning_model=concluder(),
     ) as there:
         yield there
 

@@ -59,7 +59,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         tmp_path_factory.mktemp("served"),
         rules=[ASKING],
         settings=Settings(reflection="review"),
-        extractor=concluder(),
+        learning_model=concluder(),
     ) as there:
         yield there
 

@@ -60,7 +60,7 @@ class Place:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("isolation")
-    with served(folder, settings=REFLECTING, extractor=concluder(), rules=[ASKING]) as there:
+    with served(folder, settings=REFLECTING, learning_model=concluder(), rules=[ASKING]) as there:
         tokens: dict[str, dict[str, Any]] = {
             "ada": {"actor": ADA},
             "ada, a token for hermes": {"actor": ADA.replace(projects={"hermes"})},

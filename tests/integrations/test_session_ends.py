@@ -63,7 +63,7 @@ RUNTIMES = [_langchain, _pydantic_ai, _llama_index, _hook, _python]
 def test_what_a_session_decided_is_known_when_the_next_one_starts(
     open_sqlite: OpenTally, converse: Callable[[BoundTally], None]
 ) -> None:
-    with open_sqlite(settings=REVIEW, extractor=concluder()) as tally:
+    with open_sqlite(settings=REVIEW, learning_model=concluder()) as tally:
         bound = tally.bind()
         converse(bound)
         [turn] = [each for each in bound.memories(kinds=["turn"]) if each.content == DECIDED]
@@ -84,7 +84,7 @@ def test_a_session_that_is_not_reflected_on_says_why(open_tally: OpenTally) -> N
     anna = Actor(user="anna", role="operator")
     with open_tally() as tally:
         assert Learning(tally.bind(anna)).end_session("monday").processing == "off"
-    with open_tally(settings=REVIEW, extractor=concluder()) as tally:
+    with open_tally(settings=REVIEW, learning_model=concluder()) as tally:
         bound = tally.bind(anna)
         _python(bound)
         bound.operator.freeze(reason="audit", what="autonomy")

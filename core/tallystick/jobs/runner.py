@@ -264,13 +264,13 @@ class JobRunner:
     ) -> Round:
         """Carry out what is due, in turn a batch of each kind, until nothing is.
 
-        With `drain` what waits for its next attempt is due at once, and no kind rests.
+        With `drain` whatever waits for a time is due at once, and no kind rests.
         """
         result = Round()
         chosen = [self.handlers[kind] for kind in kinds or self.handlers]
         names = [handler.kind for handler in chosen]
         if drain:
-            self.hurry(names)
+            self.hurry(names, first=True)
             for name in names:
                 self._wake(name)
         while not is_stopping():
@@ -592,9 +592,11 @@ class JobRunner:
             stop.set()
             thread.join()
 
-    def hurry(self, kinds: Sequence[str]) -> None:
-        """Let the jobs of these kinds that wait for their next attempt be due at once."""
-        self._write(lambda tx: jobs.hurry(tx, kinds), "jobs.hurry")
+    def hurry(self, kinds: Sequence[str], *, first: bool = False) -> None:
+        """Let the jobs of these kinds that wait for their next attempt be due at once; with `first`
+        also those that wait for their first one.
+        """
+        self._write(lambda tx: jobs.hurry(tx, kinds, first=first), "jobs.hurry")
 
     def writes_of(self, leased: Iterable[jobs.LeasedJob], further: Iterable[Scope]) -> Writes:
         """Return what is declared where something of these jobs is stored: their scopes, which is

@@ -30,6 +30,7 @@ from tallystick.records import (
     JsonObject,
     Memory,
     NewMemory,
+    Proposal,
     Scope,
     SecretsInMemory,
     SourceRef,
@@ -105,6 +106,16 @@ class Write(Protocol):
     ) -> str: ...
 
 
+class FollowUp(NamedTuple):
+    """A job that reads what is remembered."""
+
+    kind: str
+    conversation: str | None = None
+    """The conversation that it reads, once for all of its turns; None for the memory alone."""
+    delay: int = 0
+    """Microseconds to wait from the last turn on: each further one puts it off."""
+
+
 class SignalRequest(NamedTuple):
     """The candidates of a question, to be measured."""
 
@@ -147,8 +158,17 @@ class MemoryExtension:
     is the open transaction, and no model or embedder is called within it.
     """
 
-    job_for: Callable[[MemoryContext, NewMemory], str | None] = lambda context, new: None
-    """The kind of the job that is left for a memory which is remembered, and reads it."""
+    job_for: Callable[[MemoryContext, Actor, NewMemory], FollowUp | None] = (
+        lambda context, actor, new: None
+    )
+    """The job that is left for a memory which is remembered, and reads it."""
+    plan_change: Callable[
+        [MemoryContext, Actor, Scope, NewMemory],
+        Callable[[Write, memories.Stored], Proposal | None] | None,
+    ] = lambda context, actor, scope, new: None
+    """Checks, before the transaction, what a memory is to replace; returns what stores the change
+    in there, beside the memory, and applies it where it passes.
+    """
     on_show: Callable[[Write, Memory, int], None] = lambda write, memory, scope_id: None
     """Follows a memory of a scope that becomes findable."""
     on_rewrite: Callable[[Write, memories.Stored, Memory], None] = lambda write, before, after: None
@@ -156,7 +176,7 @@ class MemoryExtension:
     on_extraction: Callable[
         [MemoryContext, memories.Stored, Extraction], Callable[[Write], object] | None
     ] = lambda context, stored, extraction: None
-    """Reads what an extractor drew from a memory, before the transaction; returns what stores it in
+    """Reads what a learner drew from a memory, before the transaction; returns what stores it in
     there.
     """
     signals: Callable[

@@ -117,7 +117,9 @@ class CorrectionRequest:
     evidence: tuple[str, ...] = ()
     """The ids of sources that support the replacement."""
     valid_from: int | None = None
-    """The time since which the replacement is valid, microseconds UTC; None is now."""
+    """The time since which the replacement is valid, or the memory is stale, microseconds UTC; None
+    is now.
+    """
     force: bool = False
 
     def as_json(self) -> Json:
@@ -402,7 +404,7 @@ def _after(
             memory.valid_until is not None and memory.valid_until <= now
         ):
             raise StateConflict(memory.id, state="stale", reason="it is marked as such already")
-        update["valid_until"] = now
+        update["valid_until"] = now if request.valid_from is None else request.valid_from
     elif request.correction == "supersede":
         since = request.valid_from
         if since is None:

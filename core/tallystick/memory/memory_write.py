@@ -5,6 +5,8 @@ actor has the right to.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from tallystick.access import is_expired
 from tallystick.errors import StateConflict, StorageError
 from tallystick.memory.conclusions import follow_origins
 from tallystick.memory.context import (
+    FollowUp,
     MemoryContext,
     is_made_by_extension,
     labels_of_memory,
@@ -21,7 +24,15 @@ from tallystick.memory.context import (
 )
 from tallystick.policy.permissions import is_local_only
 from tallystick.ranking import code_percent, indexed_words, slices
-from tallystick.records import AccessKind, Actor, EdgeKind, Memory, Scope, SourceRef
+from tallystick.records import (
+    AccessKind,
+    Actor,
+    EdgeKind,
+    JsonObject,
+    Memory,
+    Scope,
+    SourceRef,
+)
 from tallystick.storage import Connection, ScopeRow
 from tallystick.storage.engine.writes import require
 from tallystick.storage.index import search
@@ -35,6 +46,12 @@ from tallystick.storage.rows import (
     parts,
     scopes,
 )
+
+
+def conversation_subject(actor: Actor, scope_id: int, conversation: str) -> str:
+    """Return the subject of jobs about what a user said in a conversation of a scope."""
+    said = json.dumps([actor.user, scope_id, conversation])
+    return hashlib.sha256(said.encode()).hexdigest()[:32]
 
 
 def require_unprotected(
@@ -338,10 +355,12 @@ class MemoryWrite:
         version: int = 0,
         priority: int = jobs.NORMAL_PRIORITY,
         is_new: bool = False,
+        payload: JsonObject | None = None,
+        delay: int | None = None,
     ) -> str:
         """Enqueue a job about a subject in a scope, once in this transaction; return its id. It
         acts as the tally, or with the authority of `actor`. `is_new` says that the subject was made
-        here, and has no job yet.
+        here, and has no job yet. With a `delay` it waits so many microseconds from now.
         """
         key = (kind, subject_id, version)
         if key not in self.enqueued:
@@ -356,8 +375,32 @@ class MemoryWrite:
                 at=self.now,
                 priority=priority,
                 is_new=is_new,
+                payload=payload,
+                delay=delay,
             )
         return self.enqueued[key]
+
+    def follow_up(self, job: FollowUp, memory: Memory, scope: ScopeRow) -> str:
+        """Leave a job that reads a new memory, or its conversation, as the actor; return its id."""
+        if job.conversation is None:
+            return self.enqueue(
+                job.kind,
+                memory.id,
+                scope.id,
+                actor=self.actor,
+                version=memory.version,
+                is_new=True,
+            )
+        subject = conversation_subject(self.actor, scope.id, job.conversation)
+        self.enqueued.pop((job.kind, subject, 0), None)  # the last turn says when it is due
+        return self.enqueue(
+            job.kind,
+            subject,
+            scope.id,
+            actor=self.actor,
+            payload={"conversation": job.conversation},
+            delay=job.delay,
+        )
 
     def hide(self, doc: int, scope_id: int) -> None:
         """Take a memory out of every index."""

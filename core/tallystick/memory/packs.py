@@ -15,6 +15,7 @@ from tallystick.access import is_expired
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.contradictions import contradictions, disagreements
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.held_changes import held_changes, held_note
 from tallystick.memory.passages import (
     Content,
     as_ranges,
@@ -27,7 +28,16 @@ from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.ports import TokenCounter
-from tallystick.records import Actor, ContextPack, Holds, Memory, PackItem, Scope, WorkingSet
+from tallystick.records import (
+    Actor,
+    ContextPack,
+    HeldChange,
+    Holds,
+    Memory,
+    PackItem,
+    Scope,
+    WorkingSet,
+)
 from tallystick.records.escaping import as_name
 from tallystick.records.framing import Quote, frame_quotes
 from tallystick.records.times import moment_text
@@ -83,6 +93,7 @@ def context_pack(
             score=hit.score,
             history=hit.history,
             contradicted_by=hit.contradicted_by,
+            held=hit.held,
         )
         for hit in hits
     ]
@@ -145,6 +156,7 @@ def wake(
                 chosen[memory.id] = entry
                 reasons.setdefault(why, []).append(entry)
         rivals = contradictions(connection, context, actor, chosen.values(), now)
+        held = held_changes(connection, context, actor, chosen.values())
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
     groups = {"working": list(working)}
     for piece in pieces:
@@ -155,6 +167,7 @@ def wake(
                 piece.hit.access_reason,
                 why=piece.chosen_as,
                 contradicted_by=piece.hit.contradicted_by,
+                held=piece.hit.held,
             )
         )
     for why, entries in reasons.items():
@@ -165,6 +178,7 @@ def wake(
                 decisions[entry.memory.scope].reason,
                 why=why,
                 contradicted_by=rivals.get(entry.memory.id, ()),
+                held=held.get(entry.memory.id, ()),
             )
             for entry in entries
         ]
@@ -198,6 +212,7 @@ def _item(
     score: float | None = None,
     history: bool = False,
     contradicted_by: tuple[str, ...] = (),
+    held: tuple[HeldChange, ...] = (),
 ) -> PackItem:
     return PackItem(
         id=memory.id,
@@ -211,6 +226,7 @@ def _item(
         kind=memory.kind,
         text=f"{memory.speaker}: {shown_text(memory)}" if memory.speaker else shown_text(memory),
         contradicted_by=contradicted_by,
+        held=held,
     )
 
 
@@ -402,7 +418,8 @@ class _Filling:
         else:
             speaker = None  # A secret was replaced in the name, or the text was cut within it.
         before = f"(part {item.place}) " if item.place else ""
-        return Quote(text, speaker, before, mark=f"- {item.handle or 99}", heading=_heading(item))
+        mark, after = f"- {item.handle or 99}", held_note(item.held)
+        return Quote(text, speaker, before, after, mark=mark, heading=_heading(item))
 
 
 def _heading(item: PackItem) -> str:

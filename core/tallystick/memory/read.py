@@ -10,11 +10,12 @@ from tallystick.access import is_expired, replacements, visible_docs
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.contradictions import contradictions
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.held_changes import held_changes
 from tallystick.memory.passages import memory_for_model
 from tallystick.memory.recall import Recalled, require_answerable
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import freshness_of, is_current
-from tallystick.records import AccessDecision, Actor, Hit, Memory, MemoryState, Scope
+from tallystick.records import AccessDecision, Actor, HeldChange, Hit, Memory, MemoryState, Scope
 from tallystick.storage import Connection
 from tallystick.storage.index import search
 from tallystick.storage.rows import items, memories, scopes
@@ -180,9 +181,9 @@ def newest(
     """Return the newest memories of these scopes that pass the filters of `request`: the recall
     without a query.
 
-    By default active ones, with `as_of` those that were valid then; what holds no longer is marked
-    as history. Nothing answers a question that was not asked: scores are 0, so that `min_score` and
-    `only_confident` leave nothing. Raises Denied and InvalidInput, as `recall`.
+    By default those that hold, with `as_of` those that were valid then; what holds no longer is
+    marked as history. Nothing answers a question that was not asked: scores are 0, so that
+    `min_score` and `only_confident` leave nothing. Raises Denied and InvalidInput, as `recall`.
     """
     require_answerable(request)
     for scope in dict.fromkeys(scope_list):
@@ -206,12 +207,14 @@ def newest(
         docs = [stored.doc for stored in found]
         refs = memories.source_refs(connection, docs) if request.sources else {}
         rivals = contradictions(connection, context, actor, found, now)
+        held = held_changes(connection, context, actor, found)
     hits = []
     for stored in found if request.min_score == 0 else ():
         head = heads.get(stored.doc)
         contradicted_by = rivals.get(stored.memory.id, ())
         sources = refs.get(stored.doc, [])
-        hits.append(_hit(stored, head, sources, decisions, contradicted_by, now))
+        held_here = held.get(stored.memory.id, ())
+        hits.append(_hit(stored, head, sources, decisions, contradicted_by, held_here, now))
     withheld = len(hits) if request.only_confident else 0
     given = [] if withheld else hits
     if request.budget is not None:
@@ -248,7 +251,7 @@ def _passing(
             if (
                 stored.doc in visible
                 and not is_expired(stored.memory.expires_at, now)
-                and (request.as_of is None or _was_valid(stored.memory, request.as_of))
+                and _is_asked_for(stored.memory, request, now)
             ):
                 yield stored
         if len(page) < size:
@@ -262,6 +265,7 @@ def _hit(
     refs: Sequence[memories.SourceLink],
     decisions: Mapping[Scope, AccessDecision],
     contradicted_by: tuple[str, ...],
+    held: tuple[HeldChange, ...],
     now: int,
 ) -> Hit:
     memory = stored.memory
@@ -280,8 +284,16 @@ def _hit(
         replaced_by=None if head is None else head.memory.id,
         duplicates=(),
         contradicted_by=contradicted_by,
+        held=held,
         passage=None,
     )
+
+
+def _is_asked_for(memory: Memory, request: RecallRequest, now: int) -> bool:
+    """Return True if a memory holds as it was asked: at a moment, in some states, or now."""
+    if request.as_of is not None:
+        return _was_valid(memory, request.as_of)
+    return bool(request.states) or is_current(memory, now)
 
 
 def _was_valid(memory: Memory, at: int) -> bool:

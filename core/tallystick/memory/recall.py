@@ -21,6 +21,7 @@ from tallystick.memory.candidates import (
 from tallystick.memory.context import MemoryContext, SignalRequest, searchable
 from tallystick.memory.contradictions import ContradictedBy, contradictions
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.held_changes import Held, held_changes
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.supersession import RankedMemory, freshness_of, resolve_replacements
 from tallystick.ranking import (
@@ -40,7 +41,7 @@ from tallystick.ranking import (
     rank,
 )
 from tallystick.ranking.segment import NEVER
-from tallystick.records import AccessDecision, Actor, Hit, Memory, Scope, SourceRef
+from tallystick.records import AccessDecision, Actor, HeldChange, Hit, Memory, Scope, SourceRef
 from tallystick.records.escaping import html_of
 from tallystick.storage import Connection
 from tallystick.storage.index import search
@@ -170,7 +171,7 @@ def _recall(
     vector = context.query_vector(analysed.meaning) if analysed.searched.corpora else None
     with context.store.database.read() as connection, reading(connection):
         ranking = _search(connection, context, analysed, vector, request, now)
-        decisions, candidates, rivals = _readable(
+        decisions, candidates, rivals, held = _readable(
             connection, context, actor, scope_list, analysed.searched.scopes, ranking, request, now
         )
         # A reranker and a budget choose among more than the limit.
@@ -193,6 +194,7 @@ def _recall(
             decisions,
             ranking,
             rivals.get(candidate.stored.memory.id, ()),
+            held.get(candidate.stored.memory.id, ()),
         )
         for candidate in chosen
     ]
@@ -257,6 +259,7 @@ class _Readable(NamedTuple):
     decisions: dict[Scope, AccessDecision]
     candidates: list[RankedMemory]
     contradicted_by: ContradictedBy
+    held: Held
 
 
 def _readable(
@@ -296,11 +299,15 @@ def _readable(
         now=now,
         as_of=request.as_of,
         collapse=not request.states,
-        bring=not request.filters,
+        bring=request.brings_replacements,
     )
+    if not request.states and request.as_of is None:
+        # What ended is found where it is asked for.
+        candidates = [candidate for candidate in candidates if not candidate.history]
     stored_candidates = [candidate.stored for candidate in candidates]
     rivals = contradictions(connection, context, actor, stored_candidates, now)
-    return _Readable(decisions, candidates, rivals)
+    held = held_changes(connection, context, actor, stored_candidates)
+    return _Readable(decisions, candidates, rivals, held)
 
 
 @dataclass(frozen=True)
@@ -644,6 +651,7 @@ def _hit(
     decisions: Mapping[Scope, AccessDecision],
     ranking: _Ranking,
     contradicted_by: tuple[str, ...],
+    held: tuple[HeldChange, ...],
 ) -> Hit:
     memory, ranked = candidate.stored.memory, candidate.ranked
     piece = ranking.best_slices.get(candidate.stored.doc)
@@ -661,6 +669,7 @@ def _hit(
         replaced_by=candidate.replaced_by,
         duplicates=candidate.duplicates,
         contradicted_by=contradicted_by,
+        held=held,
         passage=None if piece is None else _passage(memory, piece),
     )
 

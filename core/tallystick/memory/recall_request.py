@@ -31,11 +31,9 @@ class RecallRequest:
     to `until`, exclusive.
     """
     states: tuple[MemoryState, ...] = ()
-    """By default active, superseded and redacted; never hidden or deleted."""
+    """By default what holds, active or redacted; never hidden or deleted."""
     as_of: int | None = None
-    """The moment at which a memory must be valid, microseconds UTC; None gives those that are valid
-    now, and below them those that were before.
-    """
+    """The moment at which a memory must be valid, microseconds UTC; None is now."""
     asked_at: int | None = None
     """The moment from which "last week" is seen; None is now."""
     run_id: str | None = None
@@ -62,6 +60,15 @@ class RecallRequest:
     @property
     def filters(self) -> bool:
         """True if the request filters memories."""
+        return self._narrows or bool(self.states)
+
+    @property
+    def brings_replacements(self) -> bool:
+        """True if what replaced a memory joins it, although it was not found itself."""
+        return not self._narrows and (not self.states or "active" in self.states)
+
+    @property
+    def _narrows(self) -> bool:
         return bool(
             self.kinds
             or self.tags
@@ -69,5 +76,4 @@ class RecallRequest:
             or self.source
             or self.labels
             or self.docs is not None
-            or self.states
         ) or not (self.since is None and self.until is None and self.as_of is None)

@@ -7,14 +7,14 @@ that "yes" said twice is two turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from tallystick.access import require_no_widening, visible_docs
 from tallystick.errors import Denied, InvalidInput, PositionTaken
-from tallystick.memory.context import MemoryContext
+from tallystick.memory.context import FollowUp, MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.secrets import admit_memory
 from tallystick.records import (
@@ -24,6 +24,7 @@ from tallystick.records import (
     Memory,
     NewMemory,
     Occasion,
+    Proposal,
     ReasonCode,
     Remembered,
     Scope,
@@ -64,8 +65,10 @@ class PreparedMemory:
     reference: SourceRef
     vector: bytes | None
     warnings: tuple[str, ...]
-    job_kinds: tuple[str, ...] = ()
-    """The kinds of the jobs that are left to read it."""
+    jobs: tuple[FollowUp, ...] = ()
+    """The jobs that are left to read it."""
+    changes: tuple[Callable[[MemoryWrite, memories.Stored], Proposal | None], ...] = ()
+    """What stores the changes that it makes to others, beside it."""
     extraction_model: str | None = None
     """The provider and model that concluded it, where one did."""
     prompt_version: str | None = None
@@ -104,7 +107,8 @@ def remember(
     prepared = [
         replace(
             item,
-            job_kinds=_job_kinds(context, item.new) if learn else (),
+            jobs=_jobs(context, actor, item.new) if learn else (),
+            changes=_changes(context, actor, scope, item.new),
             warnings=(*item.warnings, *warnings),
         )
         for item, (_, warnings) in zip(
@@ -133,9 +137,18 @@ def remember(
     ]
 
 
-def _job_kinds(context: MemoryContext, item: NewMemory) -> tuple[str, ...]:
-    kinds = [extension.job_for(context, item) for extension in context.extensions]
-    return tuple(kind for kind in kinds if kind is not None)
+def _jobs(context: MemoryContext, actor: Actor, item: NewMemory) -> tuple[FollowUp, ...]:
+    left = [extension.job_for(context, actor, item) for extension in context.extensions]
+    return tuple(each for each in left if each is not None)
+
+
+def _changes(
+    context: MemoryContext, actor: Actor, scope: Scope, item: NewMemory
+) -> tuple[Callable[[MemoryWrite, memories.Stored], Proposal | None], ...]:
+    if item.replaces is None:
+        return ()
+    plans = [each.plan_change(context, actor, scope, item) for each in context.extensions]
+    return tuple(plan for plan in plans if plan is not None)
 
 
 _RECALLED = "text that was recalled from here was left out"
@@ -174,6 +187,11 @@ def check_new(context: MemoryContext, item: NewMemory) -> None:
     _check_entities(item)
     if item.kind not in KINDS or KINDS[item.kind] is not None:  # most kinds take any attributes
         validate_attributes(item.kind, item.attributes)
+    if item.span is not None and item.replaces is None:
+        raise InvalidInput(
+            "`span` says where the user said that this `replaces` another memory: name that one.",
+            argument="span",
+        )
     if item.position is not None and item.conversation is None:
         raise InvalidInput("`position` is a place in a conversation: name the `conversation` too.")
     start, end = _utc(item.valid_from), _utc(item.valid_until)
@@ -313,11 +331,12 @@ def _request_of(new: NewMemory) -> Json:
         name: value
         for name, value in new.dump().items()
         # These came later: without them a call is the one that it was before.
-        if name not in ("source_run_id", "source_step_ids")
-        and (value or name not in (*_LINKS, "entities"))
+        if name not in ("source_run_id", "source_step_ids") and (value or name not in _LATER)
     }
 
 
+_LATER = ("related_to", "depends_on", "contradicts", "entities", "replaces", "span")
+"""Arguments without which a call is the one that it was before they came."""
 _LINKS: Mapping[str, EdgeKind] = {
     "related_to": "REFERENCES",
     "depends_on": "DEPENDS_ON",
@@ -354,9 +373,29 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
         )
     else:
         answer = _add_memory(write, scope, item, source_id, content_key)
+    for store in item.changes:
+        answer = _with_change(answer, store(write, _stored(tx, answer.id)))
     if call is not None:
         call.keep(tx, answer, at=now)
     return answer
+
+
+def _stored(tx: Connection, memory_id: str) -> memories.Stored:
+    stored = memories.get(tx, memory_id)
+    assert stored is not None
+    return stored
+
+
+def _with_change(answer: Remembered, proposal: Proposal | None) -> Remembered:
+    """Return an answer with what became of the change that the memory makes."""
+    if proposal is None:
+        return answer
+    change = proposal.state if proposal.state in ("applied", "shadow") else "held"
+    warnings = answer.warnings
+    if change == "held":
+        warnings = (*warnings, f"the change waits for a person ({proposal.reason})")
+    update = {"change": change, "proposal_id": proposal.id, "warnings": warnings}
+    return answer.model_copy(update=update)
 
 
 def _existing(
@@ -411,7 +450,7 @@ def _add_memory(
         created_at=now,
         updated_at=now,
         created_by=write.actor.user,
-        extraction_status="pending" if item.job_kinds else "none",
+        extraction_status="pending" if item.jobs else "none",
         extraction_model=item.extraction_model,
         prompt_version=item.prompt_version,
     )
@@ -450,10 +489,8 @@ def _add_memory(
     details |= _link(write, scope, doc, new)
     write.journal_event(scope.scope, "memory.add", memory.id, details)
     job_id = write.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
-    for kind in item.job_kinds:
-        job_id = write.enqueue(
-            kind, memory.id, scope.id, actor=write.actor, version=memory.version, is_new=True
-        )
+    for each in item.jobs:
+        job_id = write.follow_up(each, memory, scope)
     return Remembered(
         id=memory.id,
         status="created",

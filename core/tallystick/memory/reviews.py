@@ -41,7 +41,9 @@ _STATES: Mapping[ReviewDecision, ProposalState] = {
     "edit": "edited",
     "defer": "deferred",
     "reject": "rejected",
+    "undo": "undone",
 }
+_DONE: tuple[ProposalState, ...] = ("applied", "accepted", "edited")
 _EDITABLE = ("content", "kind", "subject", "attributes", "confidence", "valid_from")
 _UNFIT = ("hidden", "redacted", "deleted")
 _INHERITED = ("speaker", "category", "tags", "importance", "valid_until", "expires_at")
@@ -136,7 +138,8 @@ def decide(
     idempotency_key: str | None = None,
     correlation_id: str | None = None,
 ) -> Proposal:
-    """Accept, edit, defer or reject a proposal, by a person and for a reason.
+    """Accept, edit, defer or reject a proposal, or undo what came of it, by a person and for a
+    reason.
 
     Raises NotFound, Denied (`person_required` for an agent, and a reason of its own where a source
     was hidden since), InvalidInput, StateConflict where it was decided or its target changed, and
@@ -177,6 +180,10 @@ def decide(
             return _visible(tx, context, actor, proposal_id).record
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
         proposal = stored.record
+        if decision == "undo":
+            undone = _undo(write, proposal, reason)
+            call.keep(tx, {"id": proposal_id}, at=write.now)
+            return undone
         if proposal.state not in OPEN or proposal.content is None:
             raise StateConflict(
                 proposal_id, state=proposal.state, reason="it was decided, or its words are gone"
@@ -252,7 +259,7 @@ def carry_out(
     """
     made_id: str | None = None
     target = None
-    if proposal.action in ("UPDATE", "DELETE", "CONTRADICTS"):
+    if proposal.target is not None and proposal.action != "NONE":
         target = _require_target(write, proposal)
     if proposal.action in ("ADD", "UPDATE", "CONTRADICTS", "RELATE"):
         made_id = _make(write, proposal, words, vector)
@@ -263,17 +270,21 @@ def carry_out(
             reason,
             other_id=made_id,
             evidence=_evidence(write, proposal),
-            valid_from=words.valid_from,
+            valid_from=_since(write, words, target),
         )
         apply_correction(write, proposal.target, request)
-    if proposal.action == "CONTRADICTS" and made_id != proposal.target:
+    if (
+        proposal.action in ("ADD", "CONTRADICTS")
+        and target is not None
+        and made_id != target.memory.id
+    ):
         made = None if made_id is None else memories.get(write.tx, made_id)
         assert made is not None
-        assert target is not None
         edges.add(
             write.tx,
             edge_id=write.context.store.ids.new(),
-            kind="CONTRADICTS",
+            # An exception points to what holds but for it.
+            kind="CONTRADICTS" if proposal.action == "CONTRADICTS" else "REFERENCES",
             scope_id=made.scope_id,
             from_doc=made.doc,
             to_doc=target.doc,
@@ -281,13 +292,62 @@ def carry_out(
             reason=reason,
             evidence=_evidence(write, proposal),
         )
-    if proposal.action == "DELETE":
+    if proposal.action == "END":
         assert proposal.target is not None
-        target = write.context.visible(write.tx, write.actor, proposal.target, "delete")
-        forget_one(write, write.permit(target, "delete"), reason)
+        ended = words.valid_until or words.valid_from
+        at = None if ended is None else min(ended, write.now)
+        request = CorrectionRequest("mark_stale", reason, valid_from=at)
+        apply_correction(write, proposal.target, request)
     if proposal.action == "PROMOTE":
         raise InvalidInput("A promotion is previewed: use `promote` with an explicit scope.")
     return _move_proposal(write, proposal, state, reason=reason, words=words, made_id=made_id)
+
+
+def _since(
+    write: MemoryWrite, words: ProposalContent, target: memories.Stored | None
+) -> int | None:
+    """Return since when a replacement holds, never later than now: what is said of the future is
+    known from now on. A correction holds since ever, in place of what was never true.
+    """
+    if words.change == "corrects" and target is not None:
+        memory = target.memory
+        return memory.valid_from or memory.occurred_at or memory.created_at
+    return None if words.valid_from is None else min(words.valid_from, write.now)
+
+
+def _undo(write: MemoryWrite, proposal: Proposal, reason: str) -> Proposal:
+    """Take back what came of a proposal: what it made is forgotten, and its target holds again as
+    before. Raises StateConflict where nothing came of it, or where either was changed since.
+    """
+    tx = write.tx
+    if proposal.state not in _DONE:
+        raise StateConflict(
+            proposal.id, state=proposal.state, reason="nothing was done that could be undone"
+        )
+    made = None if proposal.made is None else memories.get(tx, proposal.made)
+    target = None if proposal.target is None else memories.get(tx, proposal.target)
+    corrected = {"UPDATE": "supersede", "END": "mark_stale"}.get(proposal.action)
+    if corrected is not None and target is not None and proposal.made != proposal.target:
+        if target.memory.corrected != corrected:
+            raise StateConflict(
+                proposal.id,
+                state=proposal.state,
+                reason="the memory that it changed was changed again since",
+                hint="Undo the later change first.",
+            )
+        apply_correction(write, target.memory.id, CorrectionRequest("restore", reason))
+    # What was there before, such as the text itself, stays.
+    if made is not None and made.memory.created_at == proposal.decided_at:
+        if made.memory.state == "superseded":
+            raise StateConflict(
+                proposal.id,
+                state=proposal.state,
+                reason="what it made was replaced since",
+                hint="Undo the later change first.",
+            )
+        if made.memory.state != "deleted":
+            forget_one(write, write.permit(made, "delete"), reason)
+    return _move_proposal(write, proposal, "undone", reason=reason, before=_DONE)
 
 
 def _require_target(write: MemoryWrite, proposal: Proposal) -> memories.Stored:
@@ -327,16 +387,20 @@ def _make(
             origin.memory, words.content, proposal.kind
         ):
             return origin.memory.id
+    inherited = _inherited_fields(proposal, origins)
+    if words.said_by is not None:
+        attributes["said_by"] = words.said_by
     new = NewMemory.load(
         {
-            **_inherited_fields(proposal, origins),
+            **inherited,
             "content": words.content,
             "kind": "claim" if proposal.kind == "relation" else proposal.kind,
             "subject": words.subject,
             "attributes": _inherited_attributes(origins) | attributes,
             "confidence": proposal.confidence,
             "occurred_at": words.occurred_at,
-            "valid_from": words.valid_from,
+            "valid_from": None if words.valid_from is None else min(words.valid_from, write.now),
+            "valid_until": words.valid_until or inherited.get("valid_until"),
         }
     )
     check_new(write.context, new)
@@ -408,11 +472,12 @@ def _move_proposal(
     reason: str,
     words: ProposalContent | None = None,
     made_id: str | None = None,
+    before: Sequence[ProposalState] = OPEN,
 ) -> Proposal:
     moved = proposals.move(
         write.tx,
         proposal.id,
-        before=OPEN,
+        before=before,
         after=state,
         decided_by=write.actor.identity(),
         decided_reason=reason,

@@ -22,6 +22,7 @@ from tallystick.errors import Denied
 from tallystick.memory.context import MemoryContext, is_made_by_extension
 from tallystick.memory.contradictions import contradictions
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.held_changes import held_changes
 from tallystick.memory.passages import Content, content_of, says_the_same, shown_text
 from tallystick.memory.recall import (
     SearchedScopes,
@@ -44,6 +45,7 @@ from tallystick.ranking.signals import is_assistant
 from tallystick.records import (
     Actor,
     ChosenAs,
+    HeldChange,
     Hit,
     Memory,
     Piece,
@@ -366,9 +368,10 @@ class _Chooser:
         chosen = self._chosen.values()
         among = [each.stored for each in chosen]
         rivals = contradictions(self._connection, self._context, self._actor, among, self._now)
+        held = held_changes(self._connection, self._context, self._actor, among)
         pieces = [
             Piece(
-                hit=self._hit(each, rivals.get(memory_id, ())),
+                hit=self._hit(each, rivals.get(memory_id, ()), held.get(memory_id, ())),
                 chosen_as=each.why,
                 profile=each.is_profile,
                 new=each.is_new,
@@ -381,9 +384,9 @@ class _Chooser:
             withdrawn=tuple(self._withdrawn),
         )
 
-    def _hit(self, chosen: _Chosen, rivals: tuple[str, ...]) -> Hit:
+    def _hit(self, chosen: _Chosen, rivals: tuple[str, ...], held: tuple[HeldChange, ...]) -> Hit:
         if chosen.found is not None:
-            return chosen.found.model_copy(update={"contradicted_by": rivals})
+            return chosen.found.model_copy(update={"contradicted_by": rivals, "held": held})
         memory = chosen.stored.memory
         return Hit.model_construct(
             memory=memory,
@@ -399,6 +402,7 @@ class _Chooser:
             replaced_by=None,
             duplicates=(),
             contradicted_by=rivals,
+            held=held,
             passage=None,
         )
 

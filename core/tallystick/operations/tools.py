@@ -19,11 +19,12 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
 from tallystick.memory.contradictions import disagreements_of
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.held_changes import words_of_held
 from tallystick.memory.passages import as_ranges, passage_text, unfold
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
 from tallystick.policy.redaction import Redactor
-from tallystick.records import Change, Hit, Json, Lifetime, Memory
+from tallystick.records import Change, HeldChange, Hit, Json, Lifetime, Memory
 from tallystick.records.escaping import as_field, as_name
 from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
 from tallystick.tally import BoundTally
@@ -122,14 +123,30 @@ def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
 
 @_errors_as_answers
 def memory_store(
-    bound: BoundTally, content: str, kind: str = "note", tags: list[str] | None = None
+    bound: BoundTally,
+    content: str,
+    kind: str = "note",
+    tags: list[str] | None = None,
+    span: str | None = None,
+    replaces: str | None = None,
+    contradicts: list[str] | None = None,
 ) -> Answer:
     """Store one statement in long-term memory, word for word. Kinds: note, fact, preference,
-    decision, constraint.
+    decision, constraint, pattern, rule, tool, concept, warning. Where it takes the place of a
+    memory, give that one's id as `replaces` and the user's words that say so, letter by letter, as
+    `span`; where both cannot be true, ids as `contradicts`.
     """
     require_kind_of_models(kind)
-    stored = bound.remember(content, kind=kind, tags=tags or ())
-    return {"id": stored.id, "status": stored.status, **warning_fields(stored.warnings)}
+    stored = bound.remember(
+        content,
+        kind=kind,
+        tags=tags or (),
+        span=span,
+        replaces=replaces,
+        contradicts=contradicts or (),
+    )
+    change = {} if stored.change is None else {"change": stored.change}
+    return {"id": stored.id, "status": stored.status, **change, **warning_fields(stored.warnings)}
 
 
 @_errors_as_answers
@@ -274,8 +291,14 @@ def _hit_fields(hit: Hit) -> Answer:
         **fields,
         **_show_hit(hit),
         "score": round(hit.score, 4),
+        **({"held": [_held_fields(each) for each in hit.held]} if hit.held else {}),
         **({"holds_no_longer": True, "replaced_by": hit.replaced_by} if hit.history else {}),
     }
+
+
+def _held_fields(held: HeldChange) -> Answer:
+    """Return a change that waits for a person, beside what it would change."""
+    return {"text": as_field(held.text), "state": words_of_held(held), "action": held.action}
 
 
 def _show_hit(hit: Hit) -> Answer:
@@ -324,6 +347,8 @@ def offered_tools(*, working: bool) -> tuple[MemoryTool, ...]:
 
 MEMORY_INSTRUCTIONS = f"""You have a long-term memory.
 Search it before you ask for what may be known, and store what should be known next time.
+Where the user says that something known changed, store the new statement with `replaces` and \
+`span`.
 Before you change a memory, read it: give the version that you read. If it changed meanwhile, read \
 it again.
 Before you forget something, search for it, tell the user which memories it would be, and forget \

@@ -291,7 +291,7 @@ def _oversees(actor: Actor, scope: Scope) -> bool:
 
 
 def is_local_only(attributes: JsonObject) -> bool:
-    """Return True if a text stays here: no remote embedder, reranker, extractor or decider is
+    """Return True if a text stays here: no remote embedder, reranker or learner is
     given it.
     """
     return attributes.get("local_only") is True or attributes.get("sensitivity") in (

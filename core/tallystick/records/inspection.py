@@ -8,6 +8,7 @@ from typing import Literal
 
 from tallystick.records._base import JsonObject, Record
 from tallystick.records.identity import Scope
+from tallystick.records.learning import HeldChange
 from tallystick.records.memory import (
     Change,
     CorrectionKind,
@@ -284,6 +285,8 @@ class PackItem(Record):
     """Memories that say nearly the same, for which this one is shown."""
     contradicted_by: tuple[str, ...] = ()
     """Memories that contradict it, in the pack or not."""
+    held: tuple[HeldChange, ...] = ()
+    """Changes of it that wait for a person, newest first; the pack shows them beside it."""
 
 
 class ContextPack(Record):

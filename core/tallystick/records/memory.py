@@ -24,6 +24,7 @@ from tallystick.errors.base import explain_validation
 from tallystick.records._base import Json, JsonObject, Labels, Persisted, Record, Texts, tuple_of
 from tallystick.records.escaping import cut
 from tallystick.records.identity import Scope
+from tallystick.records.learning import DecisionAction, HeldChange
 from tallystick.records.times import (
     MomentField,
     OccasionField,
@@ -90,10 +91,6 @@ class Source(Persisted):
     lifecycle_state: SourceState = "active"
 
 
-DecisionAction = Literal["ADD", "UPDATE", "DELETE", "CONTRADICTS", "NONE"]
-"""What a decider wants done with a fact: add it, let it replace a memory, withdraw a memory that it
-denies, add it beside a memory that it contradicts, or nothing, because a memory says it already.
-"""
 MemoryState = Literal["active", "hidden", "redacted", "superseded", "duplicate", "deleted"]
 ExtractionStatus = Literal["none", "pending", "done", "empty", "failed"]
 EdgeKind = Literal[
@@ -142,6 +139,8 @@ KINDS: dict[str, type[BaseModel] | None] = dict.fromkeys(
         "working",
         "pattern",
         "rule",
+        "concept",
+        "warning",
         "template",
         "topic",
         "tool",
@@ -352,6 +351,12 @@ class NewMemory(Record):
     """Memories of readable scopes that must be done, or hold, before this one."""
     contradicts: Texts = ()
     """Memories of readable scopes that this one contradicts; both stay as they are."""
+    replaces: str | None = None
+    """A memory of the scope that this one replaces: that is checked as what a model learns is, and
+    applied or held as the setting `learning` says.
+    """
+    span: str | None = None
+    """The user's words of the conversation that say so, letter by letter; with `replaces`."""
     entities: Texts = ()
     """Names of people, places and things in it, for the graph; kept as an attribute."""
     source_run_id: str | None = None
@@ -396,6 +401,12 @@ class Remembered(Record):
     """
     job_id: str | None = None
     """Follow-up work: what is drawn from the text, or else a remote embedding; None for none."""
+    change: Literal["applied", "held", "shadow"] | None = None
+    """What became of `replaces`: it passed the checks and was applied; it waits for a person and is
+    shown beside the memory; or it is only shown, because `learning` is `shadow`.
+    """
+    proposal_id: str | None = None
+    """The proposal of that change, among the reviews."""
     warnings: tuple[str, ...] = ()
 
 
@@ -520,6 +531,8 @@ class Hit(Record):
     """Memories that say the same and are collapsed into this one."""
     contradicted_by: tuple[str, ...] = ()
     """Memories that contradict it and that the actor may read, the one to believe first."""
+    held: tuple[HeldChange, ...] = ()
+    """Changes of it that wait for a person, newest first."""
     passage: tuple[int, int] | None = None
     """The slice of a long text that answers, as the characters from and up to which it goes; None
     for a text that is searched whole.
@@ -618,7 +631,7 @@ class HistoryEntry(Record):
     reason: str | None = None
     version: int
     decision: DecisionAction | None = None
-    """What a decider wanted, where the event came of learning; the fields below say which."""
+    """What a learner wanted, where the event came of learning; the fields below say which."""
     provider: str | None = None
     model: str | None = None
     prompt_version: str | None = None

@@ -98,14 +98,14 @@ class ModelCost(Record):
 
 
 class OutboundCall(Record):
-    """One call of a model that Tallystick itself made, to extract, to decide or to summarize:
+    """One call of a model that Tallystick itself made, to learn or to summarize:
     without the text that it was about.
     """
 
     id: str
     scope: Scope
     purpose: str
-    """`extract`, `decide` or `summarize`."""
+    """`learn` or `summarize`."""
     provider: str
     model: str | None = None
     local: bool

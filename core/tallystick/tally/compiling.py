@@ -15,6 +15,7 @@ from tallystick.compiler import compile_context
 from tallystick.compiler.outline import frame_bodies
 from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory import WorkingMemory
+from tallystick.memory.held_changes import with_held
 from tallystick.memory.passages import candidate_for_model
 from tallystick.policy.redaction import Redactor
 from tallystick.ranking import CONFIDENT
@@ -99,7 +100,8 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redac
             if candidate.score >= CONFIDENT:
                 found.add(candidate.memory.id)
             contradicted_by[candidate.memory.id] = candidate.contradicted_by
-            memories.append(candidate_for_model(redactor, _detach_mappings(candidate.memory)))
+            known = candidate_for_model(redactor, _detach_mappings(candidate.memory))
+            memories.append(with_held(known, candidate.held))
         elif isinstance(candidate, Memory):
             memories.append(candidate_for_model(redactor, _detach_mappings(candidate)))
         elif isinstance(candidate, WorkingMemory):

@@ -242,6 +242,14 @@ class MemoryView:
         contradicts: Annotated[
             MemoryIds, Field(description="Ids of memories that it contradicts; both stay.")
         ] = (),
+        replaces: Annotated[
+            MemoryId | None,
+            Field(description="Id of a memory in whose place it holds from now on."),
+        ] = None,
+        span: Annotated[
+            str | None,
+            Field(description="With replaces: the user's words that say so, letter by letter."),
+        ] = None,
         entities: Annotated[Texts, Field(description="Names in it, for the graph.")] = (),
         mode: RememberMode = "auto",
         timeout_ms: TimeoutMs = 2_500,
@@ -255,7 +263,10 @@ class MemoryView:
 
         A loose statement that repeats an active memory answers `duplicate`, and its source is kept.
         In a conversation each call is a turn of its own. None of `derived_from` may be hidden,
-        redacted or forgotten. `entities` are kept as the attribute of that name. Raises Denied,
+        redacted or forgotten. What it `replaces` is checked as what a model learns is: where the
+        user said `span` and nothing speaks against it, it is applied if `learning` is `apply`; else
+        both stand, the change waits among the `reviews`, and recall shows it beside the other.
+        `entities` are kept as the attribute of that name. Raises Denied,
         NotFound, InvalidRecord, InvalidInput, PositionTaken or IdempotencyMismatch; then nothing
         was stored.
         """

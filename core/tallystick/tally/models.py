@@ -13,9 +13,8 @@ from tallystick.errors import InvalidInput, MissingExtra, SettingsError
 from tallystick.extension import Extension
 from tallystick.memory import MemoryContext
 from tallystick.ports import (
-    Decider,
     Embedder,
-    Extractor,
+    Learner,
     Models,
     Reranker,
     StructuredModel,
@@ -32,8 +31,7 @@ from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import journal
 from tallystick.tokens.prices import PriceTable, cost_of
 
-ExtractorLike = Extractor | StructuredModel
-DeciderLike = Decider | StructuredModel
+LearnerLike = Learner | StructuredModel
 SummarizerLike = Summarizer | StructuredModel
 P = TypeVar("P")
 
@@ -60,8 +58,7 @@ def choose_models(
         summarizer = named_model(settings.summary_model, settings, setting="summary_model")
     models = replace(
         models,
-        extractors=models.extractors or named,
-        deciders=models.deciders or named,
+        learners=models.learners or named,
         summarizer=summarizer,
     )
     _require_prices(settings, models, prices)
@@ -190,17 +187,17 @@ def choose_reranker(given: Reranker | str | None, settings: Settings) -> Reranke
 
 
 def given_models(
-    given: StructuredModel | str | Sequence[StructuredModel | str] | None,
-) -> tuple[StructuredModel, ...]:
+    given: LearnerLike | str | Sequence[LearnerLike | str] | None,
+) -> tuple[LearnerLike, ...]:
     """Return the models that code gave to learn by: names are made, as settings name them. Raises
     InvalidInput.
     """
-    models: Iterable[StructuredModel | str] = ()
-    if given is not None:
-        models = (given,) if isinstance(given, str | StructuredModel) else given
+    each_given: Sequence[LearnerLike | str] = (
+        (given,) if isinstance(given, str) else list_models(given)
+    )
     return tuple(
         _made("learning_model", each, InvalidInput) if isinstance(each, str) else each
-        for each in models
+        for each in each_given
     )
 
 

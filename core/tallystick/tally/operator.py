@@ -305,8 +305,8 @@ class Operator:
         self,
         *,
         purpose: Annotated[
-            Literal["extract", "decide", "summarize"] | None,
-            Field(description="extract, decide, summarize or summarize_item; by default any."),
+            Literal["learn", "summarize"] | None,
+            Field(description="learn, summarize or summarize_item; by default any."),
         ] = None,
         limit: Annotated[Limit, Field(description="Calls at most.")] = 50,
         before: Annotated[Words | None, PAGE_BEFORE] = None,
@@ -314,7 +314,7 @@ class Operator:
         """List the calls of models that Tallystick itself made, newest first and without the text
         that they were about: for an operator of every scope, else of the bound one.
 
-        `purpose` is `extract`, `decide` or `summarize`, by default any; give the last id of a page
+        `purpose` is `learn` or `summarize`, by default any; give the last id of a page
         as `before` for the next one. Raises Denied, NotFound.
         """
         return list_outbound_calls(

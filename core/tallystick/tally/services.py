@@ -35,7 +35,7 @@ from tallystick.memory import MemoryContext
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.rules import ToolClassSource
-from tallystick.ports import Clock, Ids, Models, Reranker, StructuredModel, TokenCounter
+from tallystick.ports import Clock, Ids, Models, Reranker, TokenCounter
 from tallystick.ranking import RecallWeights, WorkingSets
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
 from tallystick.records import Actor, CallContext, PolicyRule, tuple_of
@@ -51,14 +51,12 @@ from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
 from tallystick.tally.models import (
-    DeciderLike,
-    ExtractorLike,
+    LearnerLike,
     SummarizerLike,
     choose_embedder,
     choose_models,
     choose_reranker,
     given_models,
-    list_models,
     note_consent,
     outbound_of,
 )
@@ -136,18 +134,11 @@ class OpenOptions(TypedDict, total=False):
     `fastembed:Xenova/ms-marco-MiniLM-L-6-v2`.
     """
     learning_model: Annotated[
-        StructuredModel | str | Sequence[StructuredModel | str] | None, SkipValidation
+        LearnerLike | str | Sequence[LearnerLike | str] | None, SkipValidation
     ]
-    """The model that learns, where no `extractor` and no `decider` is given: its name, such as
-    `ollama:qwen3`, or a model of a runtime's adapter; of several the next is asked where one is
-    away.
+    """What learns, where the setting `learning` is on: the name of a model, such as `ollama:qwen3`,
+    a model of a runtime's adapter, or a Learner; of several the next is asked where one is away.
     """
-    extractor: Annotated[ExtractorLike | Sequence[ExtractorLike] | None, SkipValidation]
-    """Draws facts from what is remembered, where the setting `learning` is on: an Extractor, or a
-    model of a runtime's adapter; of several the next is asked where one is away.
-    """
-    decider: Annotated[DeciderLike | Sequence[DeciderLike] | None, SkipValidation]
-    """Decides what becomes of the facts; given as an `extractor`."""
     summarizer: Annotated[SummarizerLike | None, SkipValidation]
     """Says what each community of the graph is about, where the setting `graph` is on, and shortens
     memories for compiles with `compaction="summary"`.
@@ -197,10 +188,8 @@ class Services:
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""
         self.extensions: tuple[Extension[Any], ...] = load_extensions()
-        learning_model = given_models(options.get("learning_model"))
         given = Models(
-            list_models(options.get("extractor")) or learning_model,
-            list_models(options.get("decider")) or learning_model,
+            given_models(options.get("learning_model")),
             options.get("summarizer"),
         )
         models = choose_models(settings, self.extensions, given, self.prices)

@@ -6,6 +6,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tallystick.records import (
-        DecisionCandidate,
         ExtractedFact,
         Extraction,
-        MemoryDecision,
+        KnownFact,
+        LearningRequest,
         ProviderDeclaration,
     )
 
@@ -74,74 +75,62 @@ class ScriptedCall:
         return next(self._answers)
 
 
-class ScriptedExtractor:
-    """An extractor that answers by a script, and keeps the texts it got."""
+class ScriptedLearner:
+    """A learner that answers by a script, and keeps the requests it got."""
 
     def __init__(
         self,
-        script: Mapping[str, Extraction] | Callable[[str], Extraction],
+        script: Mapping[str, Extraction] | Callable[[str], Extraction] = MappingProxyType({}),
+        change: Callable[[ExtractedFact, Sequence[KnownFact]], ExtractedFact | None] | None = None,
         *,
         name: str = "scripted",
         local: bool = True,
     ) -> None:
-        """Take the answer for each text, or a function that makes it; a text that a mapping does
-        not have gives nothing.
+        """Take the answer for the text of each turn, or a function that makes it; a text that a
+        mapping does not have gives nothing. `change` returns each fact with what it does to one of
+        the known facts, or None to leave it out. A fact without a span has that of its whole text.
         """
-        self._script, self._name, self._local = script, name, local
-        self.texts: list[str] = []
-        """The texts that it got, in order."""
+        self._script, self._change, self._name, self._local = script, change, name, local
+        self.requests: list[LearningRequest] = []
+        """The requests that it got, in order."""
+
+    @property
+    def texts(self) -> list[str]:
+        """The new turns that it got, in order."""
+        return [turn.text for request in self.requests for turn in request.new_turns]
 
     @property
     def declaration(self) -> ProviderDeclaration:
         """Its name, and that it is on this machine unless it was made as `local=False`."""
-        return _declare(self._name, self._local)
+        from tallystick.records import ProviderDeclaration
 
-    def extract(self, text: str) -> Extraction:
-        """Return the answer of the script."""
+        return ProviderDeclaration(name=self._name, model=f"{self._name}-1", local=self._local)
+
+    def learn(self, request: LearningRequest) -> Extraction:
+        """Return the answers of the script for the new turns, as one."""
         from tallystick.records import Extraction
 
-        self.texts.append(text)
+        self.requests.append(request)
+        drawn = [(turn, self._read(turn.text)) for turn in request.new_turns]
+        facts = []
+        for turn, extraction in drawn:
+            for fact in extraction.facts:
+                said = fact.model_copy(update={"turn": turn.id, "span": fact.span or turn.text})
+                changed = said if self._change is None else self._change(said, request.known)
+                facts += [] if changed is None else [changed]
+        return Extraction(
+            facts=tuple(facts),
+            entities=tuple(each for _, one in drawn for each in one.entities),
+            relations=tuple(each for _, one in drawn for each in one.relations),
+            warnings=tuple(each for _, one in drawn for each in one.warnings),
+        )
+
+    def _read(self, text: str) -> Extraction:
+        from tallystick.records import Extraction
+
         if isinstance(self._script, Mapping):
             return self._script.get(text, Extraction())
         return self._script(text)
-
-
-class ScriptedDecider:
-    """A decider that answers by a function, and keeps the facts and candidates it got."""
-
-    def __init__(
-        self,
-        script: Callable[
-            [Sequence[ExtractedFact], Sequence[Sequence[DecisionCandidate]]],
-            Sequence[MemoryDecision],
-        ],
-        *,
-        name: str = "scripted",
-        local: bool = True,
-    ) -> None:
-        self._script, self._name, self._local = script, name, local
-        self.facts: list[ExtractedFact] = []
-        self.candidates: list[list[DecisionCandidate]] = []
-        """For each of the facts, the memories that it was shown."""
-
-    @property
-    def declaration(self) -> ProviderDeclaration:
-        """Its name, and that it is on this machine unless it was made as `local=False`."""
-        return _declare(self._name, self._local)
-
-    def decide(
-        self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
-    ) -> Sequence[MemoryDecision]:
-        """Return the answer of the function."""
-        self.facts += facts
-        self.candidates += [list(choices) for choices in candidates]
-        return self._script(facts, candidates)
-
-
-def _declare(name: str, local: bool) -> ProviderDeclaration:
-    from tallystick.records import ProviderDeclaration
-
-    return ProviderDeclaration(name=name, model=f"{name}-1", local=local)
 
 
 class HashEmbedder:

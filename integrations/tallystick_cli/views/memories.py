@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
+from tallystick.memory.held_changes import words_of_held
 from tallystick_cli.views import common
 from tallystick_cli.views.common import (
     facts,
@@ -67,7 +68,18 @@ def _hit_text(hit: records.Hit) -> Text:
     past = f"holds no longer{replaced}" if hit.history else ""
     origin = f"from {', '.join(dict.fromkeys(sources))}"
     rivals = f"contradicted by {join_ids(hit.contradicted_by)}" if hit.contradicted_by else ""
-    about = [past, rivals, memory.kind, memory.speaker, origin, f"visible to {hit.visible_to}"]
+    waits = "; ".join(
+        f"{words_of_held(each)}: {common.cut_text(each.text, 90)}" for each in hit.held
+    )
+    about = [
+        past,
+        rivals,
+        waits,
+        memory.kind,
+        memory.speaker,
+        origin,
+        f"visible to {hit.visible_to}",
+    ]
     line = " · ".join(filter(None, [*about, f"{signals} ({hit.path})"]))
     return Text.assemble(common.cut_text(memory.content, 300), "\n", (line, "dim"))
 
@@ -291,9 +303,20 @@ def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
 
 
 def proposal_table(proposals: Iterable[records.Proposal]) -> Table:
-    """Return proposals, one in a row."""
-    fields = "id state why=reason"
-    return table(proposals, fields, what=lambda each: each.action.lower(), says=_describe_proposal)
+    """Return proposals, one in a row: what each does or would do, and to which words."""
+    return table(
+        proposals,
+        "id state why=reason",
+        what=lambda each: each.action.lower(),
+        passes=lambda each: "yes" if each.passed else "no",
+        says=_describe_proposal,
+        in_place_of=_describe_target,
+    )
+
+
+def _describe_target(proposal: records.Proposal) -> str:
+    was = "" if proposal.content is None else proposal.content.explanation
+    return was or (short(proposal.target) if proposal.target else "")
 
 
 def proposal_view(proposal: records.Proposal) -> RenderableType:

@@ -21,6 +21,7 @@ _DECISIONS: Mapping[str, str] = {
     "edit": "accepted",
     "defer": "deferred",
     "reject": "rejected",
+    "undo": "undone",
 }
 """What a person decides, and the sentence that says so afterwards."""
 
@@ -49,8 +50,8 @@ def _proposal(visit: Visit) -> Response:
 def _decide(visit: Visit) -> Response:
     """Decide about one proposal; with other words than its own it is edited."""
     decision = visit.form.get("decision", "")
-    if decision not in ("accept", "defer", "reject"):
-        raise InvalidInput("A decision is accept, defer or reject.")
+    if decision not in ("accept", "defer", "reject", "undo"):
+        raise InvalidInput("A decision is accept, defer, reject or undo.")
     reviewed: Reviewed = visit.call("proposal", proposal_id=visit.path("proposal_id"))
     proposal = reviewed.proposal
     changes: dict[str, Any] = {}

@@ -56,6 +56,7 @@ _NOTES: Mapping[str, str] = {
     "promoted": "The copy was made.",
     "recovered": "The memory was recovered.",
     "rejected": "The suggestion was rejected. It stays to be read.",
+    "undone": "The change was taken back. What it changed holds again.",
     "retried": "The jobs will be tried again.",
     "revoked": "It was taken back.",
     "thawed": "Memory can be changed again.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tallystick.records import ExtractedEntity, ExtractedRelation, Extraction, NewMemory
-from tallystick.testing import ScriptedExtractor
+from tallystick.testing import ScriptedLearner
 from tallystick_graph.names import KnownNames
 
 NAMES = KnownNames(
@@ -43,6 +43,6 @@ def read_names(text: str) -> Extraction:
     )
 
 
-def namer() -> ScriptedExtractor:
+def namer() -> ScriptedLearner:
     """Return a model that finds names and relations, and no facts."""
-    return ScriptedExtractor(read_names)
+    return ScriptedLearner(read_names)

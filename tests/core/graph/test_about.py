@@ -26,7 +26,7 @@ def texts(explored: Explored) -> list[str | None]:
 
 def test_everything_about_a_name_by_any_of_its_forms(open_tally: OpenTally) -> None:
     learning = Settings(graph=True, learning="review")
-    with open_tally(settings=learning, extractor=namer()) as tally:
+    with open_tally(settings=learning, learning_model=namer()) as tally:
         alice = tally.bind(ALICE)
         alice.remember_many(
             [

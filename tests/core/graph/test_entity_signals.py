@@ -27,7 +27,7 @@ TEXTS = (
 def test_a_question_about_somebody_reaches_whom_texts_relate_to_them(
     open_tally: OpenTally,
 ) -> None:
-    with open_tally(settings=ON, extractor=namer()) as tally:
+    with open_tally(settings=ON, learning_model=namer()) as tally:
         alice = tally.bind(ALICE)
         alice.remember_many(TEXTS)
         tally.drain()
@@ -46,7 +46,7 @@ def test_a_question_without_an_entity_is_answered_as_without_the_graph(
     answers = []
     for settings in (Settings(), ON):
         extractor = namer() if settings.graph else None
-        with open_tally(settings=settings, extractor=extractor) as tally:
+        with open_tally(settings=settings, learning_model=extractor) as tally:
             alice = tally.bind(ALICE)
             alice.remember_many(TEXTS)
             tally.drain()
@@ -69,7 +69,7 @@ def test_a_question_without_an_entity_is_answered_as_without_the_graph(
 
 
 def test_what_a_text_of_another_scope_relates_is_no_hop(open_tally: OpenTally) -> None:
-    with open_tally(settings=ON, extractor=namer()) as tally:
+    with open_tally(settings=ON, learning_model=namer()) as tally:
         alice, bob = tally.bind(ALICE), tally.bind(BOB)
         alice.remember_many(TEXTS[1:])
         bob.remember(TEXTS[0])

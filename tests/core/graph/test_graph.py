@@ -152,7 +152,7 @@ def test_what_is_erased_leaves_no_byte_in_the_graph(open_tally: OpenTally) -> No
 def test_relations_are_merged_by_their_triple_and_go_with_their_texts(
     open_tally: OpenTally,
 ) -> None:
-    with open_tally(settings=LEARNING, extractor=namer()) as tally:
+    with open_tally(settings=LEARNING, learning_model=namer()) as tally:
         alice = tally.bind(ALICE)
         first = alice.remember("Anna Schmidt works at Acme Labs.").id
         second = alice.remember("I heard that Anna Schmidt works for Acme Labs now.").id
@@ -240,7 +240,7 @@ def test_an_import_has_the_graph_of_its_export(
     open_tally: OpenTally, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("export") / "out"
-    with open_tally(settings=LEARNING, extractor=namer(), owner=ROOT) as tally:
+    with open_tally(settings=LEARNING, learning_model=namer(), owner=ROOT) as tally:
         root = tally.bind()
         root.remember("Anna Schmidt works at Acme Labs. Later we asked Anna.")
         tally.drain()
@@ -266,7 +266,7 @@ def _graph_finding(root: BoundTally, *, repair: bool = False) -> tuple[str, str]
 
 
 def test_the_doctor_finds_and_mends_a_graph_that_drifted(open_tally: OpenTally) -> None:
-    with open_tally(settings=LEARNING, extractor=namer(), owner=ROOT) as tally:
+    with open_tally(settings=LEARNING, learning_model=namer(), owner=ROOT) as tally:
         root = tally.bind()
         texts = ["Anna Schmidt works at Acme Labs.", "Then we met Bob Miller in Oslo."]
         first, second = (root.remember(text).id for text in texts)

@@ -31,7 +31,7 @@ from tallystick.records import (
     ExtractedFact,
     Extraction,
     Finding,
-    MemoryDecision,
+    LearningRequest,
     ProviderDeclaration,
 )
 from tallystick.settings import Settings
@@ -80,7 +80,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Models:
-    """An embedder, extractor, decider and summarizer that fail as a test tells them."""
+    """An embedder, a learner and a summarizer that fail as a test tells them."""
 
     declaration = ProviderDeclaration(name="far", model="m-1", timeout_ms=2_000)
 
@@ -89,7 +89,6 @@ class Models:
         """The error that each text meets."""
         self.refused: Callable[[], BaseException] = lambda: status(400)
         """The error that a text with the word poison meets."""
-        self.deciding_fault: Callable[[], BaseException] | None = None
         self.calls = 0
         self.embedder = _Embedder(self)
 
@@ -100,14 +99,15 @@ class Models:
         if any("poison" in text for text in texts):
             raise self.refused()
 
-    def extract(self, text: str) -> Extraction:
-        self.check(text)
-        return Extraction(facts=(ExtractedFact(content=text, confidence=90),))
-
-    def decide(self, facts: Sequence[ExtractedFact], candidates: Any) -> list[MemoryDecision]:
-        if self.deciding_fault is not None:
-            raise self.deciding_fault()
-        return [MemoryDecision(fact=0, action="ADD", confidence=90, reason="New.")]
+    def learn(self, request: LearningRequest) -> Extraction:
+        texts = [turn.text for turn in request.new_turns]
+        self.check(*texts)
+        return Extraction(
+            facts=tuple(
+                ExtractedFact(content=turn.text, confidence=90, turn=turn.id, span=turn.text)
+                for turn in request.new_turns
+            )
+        )
 
     def summarize(self, text: str, *, max_tokens: int) -> str:
         self.check(text)
@@ -215,14 +215,14 @@ def test_one_refused_text_of_many_holds_up_no_learning(
 ) -> None:
     models = Models()
     settings = Settings(learning="review")
-    with open_sqlite(settings=settings, extractor=models, decider=models) as tally:
+    with open_sqlite(settings=settings, learning_model=models) as tally:
         for user in range(users):
             bound = tally.bind(Actor(user=f"user{user}"))
             texts = [f"I have {number} boats of user {user}." for number in range(10)]
             texts[7] += " poison" * (user == 3)
             bound.remember_many(texts)
         [failed] = tally.drain().failed
-        assert states(tally, "extract") == {"done": 10 * users - 1, "retry_scheduled": 1}
+        assert states(tally, "learn") == {"done": 10 * users - 1, "retry_scheduled": 1}
         assert models.calls == 10 * users
 
         # Others were answered for since, so that it is this text's own fault.
@@ -238,7 +238,7 @@ def test_a_fifth_of_the_texts_refused_leaves_the_others_done_in_order(
     open_sqlite: OpenTally, clock: Clock
 ) -> None:
     models, settings = Models(), Settings(learning="review")
-    with open_sqlite(settings=settings, extractor=models) as tally:
+    with open_sqlite(settings=settings, learning_model=models) as tally:
         bound = tally.bind(Actor(user="alice"))
         bound.remember_many(
             [f"I have {each} boats.{' poison' * (each % 5 == 0)}" for each in range(20)]
@@ -246,12 +246,12 @@ def test_a_fifth_of_the_texts_refused_leaves_the_others_done_in_order(
         for _ in range(20):
             services_of(tally).background.turn(lambda: False)
             clock.pass_(60)
-        assert states(tally, "extract")["done"] == 16
+        assert states(tally, "learn")["done"] == 16
         bound.remember("I have a canoe.")
         for _ in range(30):
             services_of(tally).background.turn(lambda: False)
             clock.pass_(600)
-        assert states(tally, "extract") == {"done": 17, "dead": 4}
+        assert states(tally, "learn") == {"done": 17, "dead": 4}
 
 
 @pytest.mark.parametrize("exit_with", [SystemExit, MemoryError, GeneratorExit])
@@ -260,7 +260,7 @@ def test_a_provider_that_ends_its_thread_frees_its_lease_and_is_counted(
 ) -> None:
     models, settings = Models(), Settings(learning="review")
     models.refused = exit_with
-    with open_sqlite(settings=settings, extractor=models) as tally:
+    with open_sqlite(settings=settings, learning_model=models) as tally:
         bound = tally.bind(Actor(user="alice"))
         job_id = bound.remember("This is poison.").job_id or ""
         bound.remember("I have 3 boats.")
@@ -268,7 +268,7 @@ def test_a_provider_that_ends_its_thread_frees_its_lease_and_is_counted(
             tally.drain()
             job = tally.bind(ROOT).jobs.get(job_id)
             assert (job.attempts, job.error_code) == (attempts, "model_failed")
-        assert states(tally, "extract") == {"done": 1, "dead": 1}
+        assert states(tally, "learn") == {"done": 1, "dead": 1}
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
@@ -292,7 +292,7 @@ def test_a_timeout_of_one_text_is_that_texts(open_sqlite: OpenTally, clock: Cloc
     models, settings = Models(), Settings(learning="review")
     models.refused = lambda: _sleep_and_fail(0.3)
     models.declaration = models.declaration.model_copy(update={"timeout_ms": 100})
-    with open_sqlite(settings=settings, extractor=models) as tally:
+    with open_sqlite(settings=settings, learning_model=models) as tally:
         bound = tally.bind(Actor(user="alice"))
         slow = bound.remember("This is poison.").job_id or ""
         # Nobody else was asked: it may as well be the provider.
@@ -300,11 +300,11 @@ def test_a_timeout_of_one_text_is_that_texts(open_sqlite: OpenTally, clock: Cloc
         assert tally.bind(ROOT).jobs.get(slow).attempts == 0
         for attempts in range(1, 6):
             bound.remember(f"I have {attempts} boats.")
-            services_of(tally).background.runner.run(["extract"])
+            services_of(tally).background.runner.run(["learn"])
             [failed] = tally.drain().failed
             assert (failed.id, failed.code) == (slow, "model_failed")
             assert tally.bind(ROOT).jobs.get(slow).attempts == attempts
-        assert states(tally, "extract") == {"done": 5, "dead": 1}
+        assert states(tally, "learn") == {"done": 5, "dead": 1}
 
 
 def _sleep_and_fail(seconds: float) -> BaseException:
@@ -314,11 +314,11 @@ def _sleep_and_fail(seconds: float) -> BaseException:
 
 def test_half_characters_of_an_answer_spoil_no_text(open_sqlite: OpenTally) -> None:
     class Broken(Models):
-        def extract(self, text: str) -> Extraction:
+        def learn(self, request: LearningRequest) -> Extraction:
             facts = ("I have 3 boats \ud83d.", "I have 4 kites.")
             return Extraction(facts=tuple(ExtractedFact(content=each) for each in facts))
 
-    with open_sqlite(settings=Settings(learning="review"), extractor=Broken()) as tally:
+    with open_sqlite(settings=Settings(learning="review"), learning_model=Broken()) as tally:
         bound = tally.bind(Actor(user="alice"))
         bound.remember("I have 3 boats and 4 kites.")
         assert tally.drain().failed == ()
@@ -369,27 +369,14 @@ def test_an_outage_of_a_day_costs_no_learning(
 ) -> None:
     models, settings = Models(), Settings(learning="review")
     models.fault = away
-    with open_sqlite(settings=settings, extractor=models) as tally:
+    with open_sqlite(settings=settings, learning_model=models) as tally:
         for user in range(3):
             bound = tally.bind(Actor(user=f"user{user}"))
             for number in range(3):
                 bound.remember(f"I have {number} boats.")
-        through_a_day(tally, clock, "extract", 9)
+        through_a_day(tally, clock, "learn", 9)
         models.fault = None
-        till_all_is_done(tally, clock, "extract", 9)
-
-
-def test_an_outage_of_the_decider_costs_no_learning(open_sqlite: OpenTally, clock: Clock) -> None:
-    models, settings = Models(), Settings(learning="review")
-    models.deciding_fault = lambda: status(503)
-    with open_sqlite(settings=settings, extractor=models, decider=models) as tally:
-        bound = tally.bind(Actor(user="alice"))
-        bound.remember_many([f"My boat {number} is new." for number in range(4)], mode="raw")
-        for number in range(3):
-            bound.remember(f"My boat {number} is old.")
-        through_a_day(tally, clock, "extract", 3)
-        models.deciding_fault = None
-        till_all_is_done(tally, clock, "extract", 3)
+        till_all_is_done(tally, clock, "learn", 9)
 
 
 def test_an_outage_of_the_summarizer_costs_no_summary(open_sqlite: OpenTally, clock: Clock) -> None:
@@ -404,13 +391,11 @@ def test_an_outage_of_the_summarizer_costs_no_summary(open_sqlite: OpenTally, cl
         till_all_is_done(tally, clock, "summarize", 1)
 
 
-def test_an_outage_of_the_extractor_costs_no_reflection(
-    open_sqlite: OpenTally, clock: Clock
-) -> None:
+def test_an_outage_of_the_learner_costs_no_reflection(open_sqlite: OpenTally, clock: Clock) -> None:
     models = Models()
     models.fault = lambda: status(503)
     settings = Settings(reflection="review")
-    with open_sqlite(settings=settings, extractor=models) as tally:
+    with open_sqlite(settings=settings, learning_model=models) as tally:
         alice = tally.bind(Actor(user="alice"))
         for day in ("monday", "tuesday"):
             alice.remember("We decided to launch in May.", kind="turn", conversation=day)
@@ -435,7 +420,7 @@ def test_one_refused_community_holds_up_no_other_summary(open_sqlite: OpenTally)
 
 def test_the_doctor_names_what_no_text_gets_past(open_sqlite: OpenTally, clock: Clock) -> None:
     models, settings = Models(), Settings(learning="review")
-    with open_sqlite(settings=settings, extractor=models) as tally:
+    with open_sqlite(settings=settings, learning_model=models) as tally:
         bound = tally.bind(Actor(user="alice"))
         oldest = bound.remember("I have 3 boats.").job_id or ""
         models.fault = lambda: status(503)

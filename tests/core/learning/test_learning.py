@@ -25,15 +25,16 @@ from tallystick.errors import (
 from tallystick.ports import StructuredAnswer
 from tallystick.recorder.outbound import Outbound, OutboundSubject, note_answer
 from tallystick.records import (
-    DecisionCandidate,
     ExtractedEntity,
     ExtractedFact,
     ExtractedRelation,
     Extraction,
+    FactChange,
     JsonObject,
+    KnownFact,
     LearningBudget,
+    LearningRequest,
     Memory,
-    MemoryDecision,
     MemoryState,
     OutboundCall,
     Proposal,
@@ -43,70 +44,61 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage.rows import edges, journal, memories, outbound_calls, proposals
 from tallystick.tally.services import services_of
-from tallystick.testing import HashEmbedder
+from tallystick.testing import HashEmbedder, ScriptedLearner
 
 OpenTally = Callable[..., Tally]
+Change = Callable[[ExtractedFact, Sequence[KnownFact]], list[ExtractedFact]]
 ANNA = Actor(user="anna", role="operator")
 BOB = Actor(user="bob")
 FAR = ProviderDeclaration(name="far", model="m-1", timeout_ms=2_000)
 
 
 class Scripted:
-    """An extractor and decider that answers what it is told to, and writes down what it saw."""
+    """A learner that answers what it is told to, and writes down what it saw."""
 
     def __init__(
         self,
         facts: Sequence[str] = (),
-        decide: Callable[[Sequence[Any], Sequence[Sequence[DecisionCandidate]]], Any] | None = None,
+        change: Change | None = None,
         *,
         declaration: ProviderDeclaration = FAR,
         error: BaseException | None = None,
     ) -> None:
         self.declaration = declaration
-        self.facts, self._decide, self.error = list(facts), decide, error
+        self.facts, self.change, self.error = list(facts), change, error
         self.texts: list[str] = []
-        self.candidates: list[list[DecisionCandidate]] = []
+        self.known: list[list[KnownFact]] = []
 
-    def extract(self, text: str) -> Extraction:
-        self.texts.append(text)
+    def learn(self, request: LearningRequest) -> Extraction:
+        self.texts += [turn.text for turn in request.new_turns]
+        self.known.append(list(request.known))
         if self.error is not None:
             raise self.error
-        facts = [ExtractedFact(content=each, confidence=90) for each in self.facts or [text]]
+        facts = [
+            ExtractedFact(content=each, confidence=90, turn=turn.id, span=turn.text)
+            for turn in request.new_turns
+            for each in self.facts or [turn.text]
+        ]
+        if self.change is not None:
+            facts = [one for fact in facts for one in self.change(fact, request.known)]
         return Extraction(facts=tuple(facts))
 
-    def decide(
-        self, facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
-    ) -> Any:
-        self.texts += [fact.content for fact in facts]
-        self.candidates += [list(choices) for choices in candidates]
-        self.texts += [each.content for choices in candidates for each in choices]
-        if self.error is not None:
-            raise self.error
-        assert self._decide is not None
-        return self._decide(facts, candidates)
 
+def changing(change: FactChange, content: str | None = None) -> Change:
+    """A learner's answer that changes the best known fact, or the one with these words."""
 
-def changing(action: str, content: str | None = None) -> Callable[[Any, Any], Any]:
-    """A decider's answer that replaces or withdraws the best candidate, or the one with these
-    words.
-    """
+    def answer(fact: ExtractedFact, known: Sequence[KnownFact]) -> list[ExtractedFact]:
+        targets = [each.id for each in known if content is None or each.text == content]
+        if not targets:
+            return [fact]
+        return [fact.model_copy(update={"change": change, "target": targets[0]})]
 
-    def decide(facts: Any, candidates: Any) -> list[MemoryDecision]:
-        return [
-            MemoryDecision.load(
-                {"fact": place, "action": action, "target": each.id, "confidence": 95}
-            )
-            for place, choices in enumerate(candidates)
-            for each in choices
-            if content is None or each.content == content
-        ][: len(facts)]
-
-    return decide
+    return answer
 
 
 def opened(open_tally: OpenTally, **options: Any) -> Tally:
     settings = Settings(learning="review", **options.pop("settings", {}))
-    return open_tally(settings=settings, owner=ANNA, **{"extractor": Scripted(), **options})
+    return open_tally(settings=settings, owner=ANNA, **{"learner": Scripted(), **options})
 
 
 def rows(tally: Tally, actor: Actor = ANNA) -> list[Proposal]:
@@ -155,13 +147,13 @@ def test_learning_without_a_model_is_refused(open_sqlite: OpenTally, setting: st
     ):
         open_sqlite(owner=ANNA, settings=settings)
     with pytest.raises(SettingsError, match=f"`{setting}` to off"):
-        open_sqlite(owner=ANNA, settings=settings, decider=Scripted())
-    open_sqlite(owner=ANNA, settings=settings, extractor=Scripted()).close()
+        open_sqlite(owner=ANNA, settings=settings)
+    open_sqlite(owner=ANNA, settings=settings, learning_model=Scripted()).close()
 
 
-def test_an_extractor_that_nothing_would_call_is_refused(open_sqlite: OpenTally) -> None:
+def test_a_learner_that_nothing_would_call_is_refused(open_sqlite: OpenTally) -> None:
     with pytest.raises(SettingsError, match="`learning` and `reflection` are off"):
-        open_sqlite(owner=ANNA, extractor=Scripted())
+        open_sqlite(owner=ANNA, learning_model=Scripted())
 
 
 @pytest.mark.parametrize("mode", ["auto", "async"])
@@ -169,7 +161,7 @@ def test_what_is_remembered_is_recallable_before_anything_is_drawn_from_it(
     open_sqlite: OpenTally, mode: Any
 ) -> None:
     model = Scripted(["I live in Berlin.", "I love coffee."])
-    with opened(open_sqlite, extractor=model) as tally:
+    with opened(open_sqlite, learning_model=model) as tally:
         anna = tally.bind()
         stored = anna.remember("I live in Berlin. I love coffee.", mode=mode)
 
@@ -180,9 +172,17 @@ def test_what_is_remembered_is_recallable_before_anything_is_drawn_from_it(
         tally.drain()
 
         job = anna.jobs.get(stored.job_id or "")
+        proposed = [each.id for each in anna.reviews.list()]
         assert (job.state, job.result) == (
             "done",
-            {"waiting": 2, "facts": 2, "provider": "far", "warnings": []},
+            {
+                "waiting": 2,
+                "read": 1,
+                "facts": 2,
+                "provider": "far",
+                "proposals": proposed,
+                "warnings": [],
+            },
         )
         assert stored_of(tally, stored.id).memory.extraction_status == "done"
         assert set(by_content(tally)) == {"I live in Berlin. I love coffee."}
@@ -192,7 +192,7 @@ def test_what_is_remembered_is_recallable_before_anything_is_drawn_from_it(
 
 
 def test_sync_waits_for_the_model_and_raw_leaves_no_job(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite, extractor=Scripted(["I love coffee."])) as tally:
+    with opened(open_sqlite, learning_model=Scripted(["I love coffee."])) as tally:
         anna = tally.bind()
         learned = anna.remember("I live in Berlin. I love coffee.", mode="sync")
         raw = anna.remember("I work at Siemens. I love tea.", mode="raw")
@@ -205,12 +205,12 @@ def test_sync_waits_for_the_model_and_raw_leaves_no_job(open_sqlite: OpenTally) 
 def test_a_process_without_a_model_leaves_the_work_to_one_that_has_it(
     open_sqlite: OpenTally,
 ) -> None:
-    with opened(open_sqlite, extractor=Scripted(["I love coffee."])) as tally:
+    with opened(open_sqlite, learning_model=Scripted(["I love coffee."])) as tally:
         job_id = tally.bind().remember("I live in Berlin. I love coffee.").job_id or ""
     with open_sqlite() as tally:
         tally.drain()
         assert tally.bind().jobs.get(job_id).state == "pending"
-    with opened(open_sqlite, extractor=Scripted(["I love coffee."])) as tally:
+    with opened(open_sqlite, learning_model=Scripted(["I love coffee."])) as tally:
         tally.drain()
         assert len(tally.bind().reviews.list()) == 1
 
@@ -219,11 +219,11 @@ def test_sync_comes_back_in_time_where_a_model_does_not(open_sqlite: OpenTally) 
     released = threading.Event()
 
     class Slow(Scripted):
-        def extract(self, text: str) -> Extraction:
+        def learn(self, request: LearningRequest) -> Extraction:
             released.wait(20)
-            return super().extract(text)
+            return super().learn(request)
 
-    with opened(open_sqlite, extractor=Slow()) as tally:
+    with opened(open_sqlite, learning_model=Slow()) as tally:
         stored = tally.bind().remember("I live in Berlin.", mode="sync", timeout_ms=50)
         released.set()
 
@@ -235,7 +235,7 @@ def test_sync_comes_back_in_time_where_a_model_does_not(open_sqlite: OpenTally) 
 def test_what_a_person_accepts_names_its_text_and_who_drew_it(open_tally: OpenTally) -> None:
     near = FAR.model_copy(update={"name": "near", "local": True})
     model = Scripted(["I live in Berlin."], declaration=near)
-    with opened(open_tally, extractor=model) as tally:
+    with opened(open_tally, learning_model=model) as tally:
         anna = tally.bind()
         source = anna.remember(
             "I live in Berlin. I love coffee.",
@@ -268,10 +268,10 @@ def test_what_a_person_accepts_names_its_text_and_who_drew_it(open_tally: OpenTa
 
 def test_a_text_without_facts_is_empty_and_not_done(open_sqlite: OpenTally) -> None:
     class Silent(Scripted):
-        def extract(self, text: str) -> Extraction:
+        def learn(self, request: LearningRequest) -> Extraction:
             return Extraction()
 
-    with opened(open_sqlite, extractor=Silent()) as tally:
+    with opened(open_sqlite, learning_model=Silent()) as tally:
         stored = tally.bind().remember("Hi there! How are you?")
         tally.drain()
 
@@ -280,7 +280,7 @@ def test_a_text_without_facts_is_empty_and_not_done(open_sqlite: OpenTally) -> N
 
 
 def test_a_replacement_changes_nothing_until_a_person_accepts_it(open_tally: OpenTally) -> None:
-    with opened(open_tally, decider=Scripted(decide=changing("UPDATE"))) as tally:
+    with opened(open_tally, learning_model=Scripted(change=changing("replaces"))) as tally:
         anna = tally.bind()
         old = anna.remember("I live in Berlin.", mode="raw")
         new = anna.remember("I moved to Hamburg.")
@@ -296,7 +296,7 @@ def test_a_replacement_changes_nothing_until_a_person_accepts_it(open_tally: Ope
         )
         anna.reviews.decide(proposal.id, "accept", reason="she moved")
         assert by_content(tally)["I live in Berlin."].state == "superseded"
-        hits = anna.recall("where do I live?")
+        hits = anna.recall("where do I live?", states=("active", "superseded"))
         replaced = [hit.replaced_by for hit in hits if hit.memory.id == old.id]
         assert replaced == [anna.reviews.get(proposal.id).proposal.made]
         assert replaced == [new.id], "the text is the fact"
@@ -306,8 +306,8 @@ def test_a_replacement_changes_nothing_until_a_person_accepts_it(open_tally: Ope
 def test_a_contradiction_changes_no_memory_and_is_told_once_a_person_accepts_it(
     open_tally: OpenTally, facts: list[str]
 ) -> None:
-    decider = Scripted(decide=changing("CONTRADICTS"))
-    with opened(open_tally, extractor=Scripted(facts), decider=decider) as tally:
+    learner = Scripted(facts, changing("contradicts"))
+    with opened(open_tally, learning_model=learner) as tally:
         anna = tally.bind()
         old = anna.remember("I live in Berlin.", mode="raw", pinned=True).id
         text = anna.remember("I live in Hamburg.").id
@@ -327,10 +327,10 @@ def test_a_contradiction_changes_no_memory_and_is_told_once_a_person_accepts_it(
 
 
 def test_a_contradiction_with_no_memory_that_was_shown_is_discarded(open_sqlite: OpenTally) -> None:
-    def decide(facts: Any, candidates: Any) -> list[MemoryDecision]:
-        return [MemoryDecision(fact=0, action="CONTRADICTS", confidence=99)]
+    def change(fact: ExtractedFact, known: Sequence[KnownFact]) -> list[ExtractedFact]:
+        return [fact.model_copy(update={"change": "contradicts"})]
 
-    with opened(open_sqlite, decider=Scripted(decide=decide)) as tally:
+    with opened(open_sqlite, learning_model=Scripted(change=change)) as tally:
         tally.bind().remember("I live in Berlin.", mode="raw")
         tally.bind().remember("I moved to Hamburg.")
         tally.drain()
@@ -342,7 +342,7 @@ def test_two_facts_of_one_text_about_its_subject_do_not_contradict_one_another(
     open_tally: OpenTally,
 ) -> None:
     facts = ["Anna moved to Kiel in May.", "The flat has a view of the port."]
-    with opened(open_tally, extractor=Scripted(facts)) as tally:
+    with opened(open_tally, learning_model=Scripted(facts)) as tally:
         anna = tally.bind()
         anna.remember("Anna moved to Kiel in May. The flat sees the port.", subject="home")
         tally.drain()
@@ -354,27 +354,32 @@ def test_two_facts_of_one_text_about_its_subject_do_not_contradict_one_another(
         assert [anna.inspect(str(each)).contradicted_by for each in made] == [(), ()]
 
 
-def test_a_withdrawal_waits_and_becomes_a_tombstone_that_can_be_recovered(
+def test_what_ends_waits_and_then_holds_no_longer_and_can_be_brought_back(
     open_tally: OpenTally,
 ) -> None:
-    with opened(open_tally, decider=Scripted(decide=changing("DELETE"))) as tally:
+    with opened(open_tally, learning_model=Scripted(change=changing("ends"))) as tally:
         anna = tally.bind()
         old = anna.remember("My dog is called Rex.", mode="raw")
-        anna.remember("Forget what I said about my dog Rex.")
+        anna.remember("I have no dog any more.")
         tally.drain()
 
-        assert stored_of(tally, old.id).memory.state == "active"
+        assert anna.get(old.id).valid_until is None
         [proposal] = anna.reviews.list()
         anna.reviews.decide(proposal.id, "accept", reason="there is no dog")
-        assert stored_of(tally, old.id).memory.state == "deleted"
-        anna.recover(old.id, reason="I do have a dog.")
-        assert by_content(tally)["My dog is called Rex."].state == "active"
+        ended = anna.get(old.id)
+        assert (ended.state, ended.valid_until is not None) == ("active", True)
+        assert old.id not in [hit.memory.id for hit in anna.recall("What is my dog called?")]
+        anna.reviews.decide(proposal.id, "undo", reason="I do have a dog.")
+        assert anna.get(old.id).valid_until is None
 
 
 def test_a_fact_that_is_remembered_already_is_not_proposed(open_sqlite: OpenTally) -> None:
     facts = ["I live in Berlin.", "I love tea."]
-    decider = Scripted(decide=lambda *given: changing("NONE", facts[0])(*given)[:1])
-    with opened(open_sqlite, extractor=Scripted(facts), decider=decider) as tally:
+
+    def change(fact: ExtractedFact, known: Sequence[KnownFact]) -> list[ExtractedFact]:
+        return changing("same_as", facts[0])(fact, known) if fact.content == facts[0] else [fact]
+
+    with opened(open_sqlite, learning_model=Scripted(facts, change)) as tally:
         anna = tally.bind()
         first = anna.remember("I live in Berlin.", mode="raw")
         anna.remember("I love tea.", kind="fact", mode="raw")
@@ -389,32 +394,22 @@ def test_a_fact_that_is_remembered_already_is_not_proposed(open_sqlite: OpenTall
         ]
 
 
-def test_a_memory_that_is_a_fact_is_decided_about_as_it_is(open_sqlite: OpenTally) -> None:
-    extractor = Scripted()
-    decider = Scripted(decide=changing("UPDATE"))
-    with opened(open_sqlite, extractor=extractor, decider=decider) as tally:
+def test_a_memory_that_is_a_fact_may_replace_another(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, learning_model=Scripted(change=changing("replaces"))) as tally:
         anna = tally.bind()
-        old = anna.remember("I prefer tea.", kind="preference")
+        old = anna.remember("I prefer tea.", kind="preference", mode="raw")
         new = anna.remember("I prefer coffee.", kind="preference")
         tally.drain()
 
-        assert extractor.texts == []
         [proposal] = anna.reviews.list()
         assert anna.reviews.decide(proposal.id, "accept", reason="yes").made == new.id
         assert (anna.get(old.id).state, anna.get(new.id).state) == ("superseded", "active")
 
 
-def test_without_a_decider_each_fact_is_an_addition(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite, extractor=Scripted(["I moved to Hamburg."])) as tally:
-        anna = tally.bind()
-        anna.remember("I live in Berlin.", mode="raw")
-        anna.remember("I moved to Hamburg, by the way.")
-        tally.drain()
-        assert [(each.action, each.target) for each in rows(tally)] == [("ADD", None)]
-
-
 def test_what_protects_a_memory_is_the_reason_of_its_proposal(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite, decider=(decider := Scripted(decide=changing("UPDATE")))) as tally:
+    with opened(
+        open_sqlite, learning_model=(learner := Scripted(change=changing("replaces")))
+    ) as tally:
         anna = tally.bind()
         pinned = anna.remember("I live in Berlin.", pinned=True, mode="raw")
         locked = anna.remember("My favourite colour is red.", mode="raw")
@@ -427,7 +422,7 @@ def test_what_protects_a_memory_is_the_reason_of_its_proposal(open_sqlite: OpenT
             ("My favourite colour is green.", "My favourite colour is blue now.", None),
             ("The sea is green.", "The sea is blue.", SourceRef(source_type="tool")),
         ):
-            decider._decide = changing("UPDATE", target)
+            learner.change = changing("replaces", target)
             anna.remember(text, source=source, mode="sync", timeout_ms=30_000)
 
         assert {each.state for each in by_content(tally).values()} == {"active"}
@@ -438,19 +433,13 @@ def test_what_protects_a_memory_is_the_reason_of_its_proposal(open_sqlite: OpenT
         }
 
 
-def test_two_decisions_about_one_memory_say_so_and_two_about_one_fact_are_one(
-    open_sqlite: OpenTally,
-) -> None:
-    def twice(facts: Any, candidates: Any) -> Any:
-        [target] = {each.id for choices in candidates for each in choices}
-        made = [(0, "UPDATE"), (1, "DELETE"), (1, "UPDATE")]
-        return [
-            MemoryDecision.load({"fact": fact, "action": action, "target": target})
-            for fact, action in made
-        ]
+def test_two_changes_of_one_memory_say_so(open_sqlite: OpenTally) -> None:
+    def twice(fact: ExtractedFact, known: Sequence[KnownFact]) -> list[ExtractedFact]:
+        change = "ends" if "Bremen" in fact.content else "replaces"
+        return [fact.model_copy(update={"change": change, "target": known[0].id})]
 
-    model = Scripted(["I moved to Hamburg.", "I moved to Bremen."], decide=twice)
-    with opened(open_sqlite, extractor=model, decider=model) as tally:
+    model = Scripted(["I moved to Hamburg.", "I moved to Bremen."], twice)
+    with opened(open_sqlite, learning_model=model) as tally:
         anna = tally.bind()
         anna.remember("I live in Berlin.", mode="raw")
         anna.remember("I moved to Hamburg. Sorry, I moved to Bremen.")
@@ -458,21 +447,20 @@ def test_two_decisions_about_one_memory_say_so_and_two_about_one_fact_are_one(
 
         assert [(row.action, row.state, row.reason) for row in rows(tally)] == [
             ("UPDATE", "pending", "contradiction_in_batch"),
-            ("DELETE", "pending", "contradiction_in_batch"),
-            ("UPDATE", "discarded", "contradiction_in_batch"),
+            ("END", "pending", "contradiction_in_batch"),
         ]
 
 
 def test_a_target_that_changed_since_it_was_looked_at_says_so(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite, decider=(decider := Scripted())) as tally:
+    with opened(open_sqlite, learning_model=(learner := Scripted())) as tally:
         anna = tally.bind()
         old = anna.remember("I live in Berlin.", mode="raw")
 
-        def decide(facts: Any, candidates: Any) -> Any:
+        def change(fact: ExtractedFact, known: Sequence[KnownFact]) -> list[ExtractedFact]:
             anna.modify(old.id, content="I live in Potsdam.", reason="Moved.")
-            return [MemoryDecision(fact=0, action="UPDATE", target=old.id, confidence=99)]
+            return changing("replaces")(fact, known)
 
-        decider._decide = decide
+        learner.change = change
         anna.remember("I moved to Hamburg.")
         tally.drain()
 
@@ -482,23 +470,25 @@ def test_a_target_that_changed_since_it_was_looked_at_says_so(open_sqlite: OpenT
 
 
 def test_an_older_text_proposes_nothing_against_a_later_one(open_sqlite: OpenTally) -> None:
-    decider = Scripted(decide=changing("UPDATE"))
-    with opened(open_sqlite, decider=decider) as tally:
+    learner = Scripted(change=changing("replaces"))
+    with opened(open_sqlite, learning_model=learner) as tally:
         anna = tally.bind()
         anna.remember("I live in Berlin.", mode="raw")
         anna.remember("I moved to Hamburg.", occurred_at=tally.now() - 365 * 86_400_000_000)
         tally.drain()
-        assert (decider.candidates, rows(tally)) == ([], [])
+        assert learner.known == [[]]
+        assert [(row.action, row.target) for row in rows(tally)] == []
 
 
 def test_a_target_that_nobody_was_shown_is_discarded_and_noted(open_sqlite: OpenTally) -> None:
-    def decide(facts: Any, candidates: Any) -> Any:
+    def change(fact: ExtractedFact, known: Sequence[KnownFact]) -> list[ExtractedFact]:
+        targets = (foreign.id, "k7", "")
         return [
-            MemoryDecision(fact=0, action="DELETE", target=foreign.id, confidence=100),
-            MemoryDecision(fact=7, action="ADD", confidence=100),
+            fact.model_copy(update={"change": "ends", "target": each, "content": f"No {number}."})
+            for number, each in enumerate(targets)
         ]
 
-    with opened(open_sqlite, decider=Scripted(decide=decide)) as tally:
+    with opened(open_sqlite, learning_model=Scripted(change=change)) as tally:
         foreign = tally.bind(BOB).remember("I live in Rome.", mode="raw")
         anna = tally.bind()
         anna.remember("I live in Berlin.", mode="raw")
@@ -508,12 +498,12 @@ def test_a_target_that_nobody_was_shown_is_discarded_and_noted(open_sqlite: Open
         assert stored_of(tally, foreign.id).memory.state == "active"
         assert [(row.state, row.reason, row.target) for row in rows(tally)] == [
             ("discarded", "invalid_target", None)
-        ] * 2
+        ] * 3
 
 
-def test_nothing_of_another_user_reaches_a_decider(open_sqlite: OpenTally) -> None:
-    decider = Scripted(decide=lambda facts, candidates: [])
-    with opened(open_sqlite, decider=decider) as tally:
+def test_nothing_of_another_user_reaches_a_learner(open_sqlite: OpenTally) -> None:
+    learner = Scripted()
+    with opened(open_sqlite, learning_model=learner) as tally:
         tally.bind(BOB).remember("I live in Rome with my secret heron.", mode="raw")
         hidden = tally.bind().remember("I live in Paris with a secret cat.", mode="raw")
         tally.bind().forget(hidden.id, reason="No.")
@@ -523,14 +513,15 @@ def test_nothing_of_another_user_reaches_a_decider(open_sqlite: OpenTally) -> No
         tally.bind().remember("I moved to Hamburg.")
         tally.drain()
 
-        assert decider.texts
-        assert not any("secret" in text for text in decider.texts)
+        shown = [each.text for known in learner.known for each in known]
+        assert "I live in Berlin." in shown
+        assert not any("secret" in text for text in (*shown, *learner.texts))
 
 
 def test_a_failure_is_failed_after_its_attempts_and_the_text_stays(
     open_sqlite: OpenTally,
 ) -> None:
-    with opened(open_sqlite, extractor=Scripted(error=ExtractionError("No JSON."))) as tally:
+    with opened(open_sqlite, learning_model=Scripted(error=ExtractionError("No JSON."))) as tally:
         stored = tally.bind().remember("I live in Berlin.")
         for _ in range(5):
             tally.drain()
@@ -542,17 +533,17 @@ def test_a_failure_is_failed_after_its_attempts_and_the_text_stays(
 
 
 def test_an_outage_waits_without_end_and_is_made_up_for_in_order(open_sqlite: OpenTally) -> None:
-    extractor = Scripted(error=ModelUnavailable())
-    with opened(open_sqlite, extractor=extractor) as tally:
+    learner = Scripted(error=ModelUnavailable())
+    with opened(open_sqlite, learning_model=learner) as tally:
         anna = tally.bind()
         jobs = [anna.remember(f"I have {number} boats.").job_id or "" for number in range(3)]
         for _ in range(7):
             with pytest.raises(ModelUnavailable):
                 tally.drain()
-        extractor.error, extractor.texts = None, []
+        learner.error, learner.texts = None, []
         tally.drain()
 
-        assert extractor.texts == [f"I have {number} boats." for number in range(3)]
+        assert learner.texts == [f"I have {number} boats." for number in range(3)]
         assert {anna.jobs.get(job_id).state for job_id in jobs} == {"done"}
 
 
@@ -561,7 +552,7 @@ def test_the_next_provider_is_asked_where_the_preferred_one_is_away(
 ) -> None:
     away = Scripted(error=ModelUnavailable())
     second = Scripted(declaration=FAR.model_copy(update={"name": "second"}))
-    with opened(open_sqlite, extractor=[away, second]) as tally:
+    with opened(open_sqlite, learning_model=[away, second]) as tally:
         stored = tally.bind().remember("I live in Berlin.")
         tally.drain()
 
@@ -572,15 +563,15 @@ def test_the_next_provider_is_asked_where_the_preferred_one_is_away(
 
 def test_a_budget_stops_at_the_call_that_reaches_it(open_sqlite: OpenTally) -> None:
     budget = LearningBudget(calls_per_day=2)
-    extractor = Scripted()
-    with opened(open_sqlite, extractor=extractor, settings={"learning_budget": budget}) as tally:
+    learner = Scripted()
+    with opened(open_sqlite, learning_model=learner, settings={"learning_budget": budget}) as tally:
         anna = tally.bind()
         stored = [anna.remember(f"I have {number} boats.") for number in range(4)]
         [held] = tally.drain().failed
         assert (held.code, "calls_per_day" in held.text) == ("budget_spent", True)
 
         states = [anna.jobs.get(each.job_id or "").state for each in stored]
-        assert len(extractor.texts) == 2
+        assert len(learner.texts) == 2
         assert states == ["done", "done", "retry_scheduled", "pending"]
         with pytest.raises(BudgetSpent, match="calls_per_day"):
             tally.drain()
@@ -597,7 +588,7 @@ def test_tokens_are_exceeded_by_one_call_at_most(open_tally: OpenTally) -> None:
 
     model = Model()
     budget = LearningBudget(tokens_per_scope_and_day=100)
-    with opened(open_tally, extractor=model, settings={"learning_budget": budget}) as tally:
+    with opened(open_tally, learning_model=model, settings={"learning_budget": budget}) as tally:
         anna = tally.bind()
         for number in range(4):
             anna.remember(f"I have {number} boats.")
@@ -626,7 +617,7 @@ def calls_at_once(
         subject = OutboundSubject(ANNA, stored.memory, stored.scope_id)
         together.wait(20)
         try:
-            outbound.call("extract", FAR, subject, "sent", function, originals={})
+            outbound.call("learn", FAR, subject, "sent", function, originals={})
             answered.append(1)
         except BudgetSpent as error:
             refused.append(error)
@@ -642,7 +633,9 @@ def calls_at_once(
 
 def test_calls_at_the_same_moment_do_not_share_the_last_one(open_tally: OpenTally) -> None:
     budget = LearningBudget(calls_per_day=1)
-    with opened(open_tally, extractor=Scripted(), settings={"learning_budget": budget}) as tally:
+    with opened(
+        open_tally, learning_model=Scripted(), settings={"learning_budget": budget}
+    ) as tally:
         stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
         outbound = services_of(tally).outbound
         assert calls_at_once(outbound, stored, 6, list) == (1, 5)
@@ -662,7 +655,7 @@ def test_answers_at_the_same_moment_exceed_a_limit_by_one_call_at_most(
     # A token costs a millionth.
     budget = LearningBudget(**{f"{unit}_per_scope_and_day": 120})
     settings = {"learning_budget": budget, "prices": prices}
-    with opened(open_tally, extractor=Scripted(), settings=settings) as tally:
+    with opened(open_tally, learning_model=Scripted(), settings=settings) as tally:
         stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
         outbound = services_of(tally).outbound
         assert calls_at_once(outbound, stored, 8, fifty_tokens) == (3, 5)
@@ -671,7 +664,9 @@ def test_answers_at_the_same_moment_exceed_a_limit_by_one_call_at_most(
 
 def test_calls_far_from_a_limit_do_not_wait_for_one_another(open_tally: OpenTally) -> None:
     budget = LearningBudget(tokens_per_day=1_000_000)
-    with opened(open_tally, extractor=Scripted(), settings={"learning_budget": budget}) as tally:
+    with opened(
+        open_tally, learning_model=Scripted(), settings={"learning_budget": budget}
+    ) as tally:
         stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
         outbound = services_of(tally).outbound
         # Each ends once all have begun.
@@ -683,7 +678,7 @@ def test_a_call_of_a_process_that_died_holds_up_no_other(open_sqlite: OpenTally)
     soon = FAR.model_copy(update={"timeout_ms": 300})
     budget = LearningBudget(tokens_per_day=1_000)
     with opened(
-        open_sqlite, extractor=Scripted(declaration=soon), settings={"learning_budget": budget}
+        open_sqlite, learning_model=Scripted(declaration=soon), settings={"learning_budget": budget}
     ) as tally:
         stored = stored_of(tally, tally.bind().remember("I have 3 boats.", mode="raw").id)
         outbound = services_of(tally).outbound
@@ -696,7 +691,7 @@ def test_a_call_of_a_process_that_died_holds_up_no_other(open_sqlite: OpenTally)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(outbound_calls, "finish", lambda *_, **__: None)
             with pytest.raises(ModelFailed):
-                outbound.call("extract", soon, subject, "sent", die, originals={})
+                outbound.call("learn", soon, subject, "sent", die, originals={})
         assert [each.outcome for each in logged_calls(tally)] == ["started"]
         assert calls_at_once(outbound, stored, 2, fifty_tokens) == (2, 0)
 
@@ -716,7 +711,7 @@ def test_a_model_that_is_asked_once_more_makes_a_call_that_the_budget_holds(
     open_sqlite: OpenTally,
 ) -> None:
     model, budget = Prose(), LearningBudget(calls_per_day=1)
-    with opened(open_sqlite, extractor=model, settings={"learning_budget": budget}) as tally:
+    with opened(open_sqlite, learning_model=model, settings={"learning_budget": budget}) as tally:
         tally.bind().remember("I have 3 boats.")
         with pytest.raises(BudgetSpent, match="calls_per_day"):
             tally.drain()
@@ -725,14 +720,14 @@ def test_a_model_that_is_asked_once_more_makes_a_call_that_the_budget_holds(
 
 def test_each_answer_of_a_model_is_logged_and_recorded_by_itself(open_sqlite: OpenTally) -> None:
     model = Prose()
-    with opened(open_sqlite, extractor=model) as tally:
+    with opened(open_sqlite, learning_model=model) as tally:
         anna = tally.bind()
         anna.remember("I have 3 boats.")
-        services_of(tally).background.runner.run(["extract"])
+        services_of(tally).background.runner.run(["learn"])
         assert model.calls == 2
         assert len(logged_calls(tally)) == 2
         [run] = anna.recordings.runs()
-        assert [step.name for step in anna.recordings.steps(run.id)] == ["extract"] * 2
+        assert [step.name for step in anna.recordings.steps(run.id)] == ["learn"] * 2
         assert all(each.input_tokens and each.output_tokens for each in logged_calls(tally))
 
 
@@ -740,15 +735,15 @@ def test_each_answer_of_a_model_is_logged_and_recorded_by_itself(open_sqlite: Op
 def test_tokens_that_are_not_reported_are_estimated_and_held_to_the_limit(
     open_sqlite: OpenTally, error: BaseException | None
 ) -> None:
-    extractor = Scripted(error=error)
+    learner = Scripted(error=error)
     budget = LearningBudget(tokens_per_day=3)
-    with opened(open_sqlite, extractor=extractor, settings={"learning_budget": budget}) as tally:
+    with opened(open_sqlite, learning_model=learner, settings={"learning_budget": budget}) as tally:
         for number in range(4):
             tally.bind().remember(f"I have {number} boats in the harbour of Hamburg.")
         runner = services_of(tally).background.runner
-        runner.run(["extract"])
-        runner.run(["extract"])
-        assert len(extractor.texts) == 1
+        runner.run(["learn"])
+        runner.run(["learn"])
+        assert len(learner.texts) == 1
         [call] = logged_calls(tally)
         assert call.input_tokens > 3
 
@@ -758,58 +753,53 @@ def test_a_limit_of_money_is_refused_for_a_model_whose_price_is_not_known(
 ) -> None:
     budget = {"learning_budget": LearningBudget(micros_per_day=100)}
     with pytest.raises(SettingsError, match=r"price of far:m-1 is not known"):
-        opened(open_sqlite, extractor=Scripted(), settings=budget)
+        opened(open_sqlite, learning_model=Scripted(), settings=budget)
     near = Scripted(declaration=FAR.model_copy(update={"local": True}))
-    opened(open_sqlite, extractor=near, settings=budget).close()
+    opened(open_sqlite, learning_model=near, settings=budget).close()
 
 
-@pytest.mark.parametrize("longest", [200, 900])
-def test_a_decider_is_sent_no_more_than_it_takes_and_the_job_says_what_was_left_out(
+@pytest.mark.parametrize("longest", [30, 200])
+def test_a_learner_is_sent_no_more_than_it_takes_and_the_job_says_what_was_left_out(
     open_sqlite: OpenTally, longest: int
 ) -> None:
-    def decide(facts: Sequence[ExtractedFact], shown: Any) -> list[MemoryDecision]:
-        return [MemoryDecision(fact=0, action="ADD", confidence=90, reason="New.")]
-
-    decider = Scripted(decide=decide, declaration=FAR.model_copy(update={"longest_text": longest}))
-    with opened(
-        open_sqlite, extractor=Scripted(["My boat number 99 is new."]), decider=decider
-    ) as tally:
+    learner = Scripted(declaration=FAR.model_copy(update={"longest_text": longest}))
+    with opened(open_sqlite, learning_model=learner) as tally:
         anna = tally.bind()
         for number in range(12):
             anna.remember(f"My boat number {number} lies in the harbour.", mode="raw")
         stored = anna.remember("My boat number 99 lies in the harbour.")
         tally.drain()
 
-        asked = anna.operator.outbound_calls(purpose="decide")
-        assert all(each.characters <= longest for each in asked)
-        assert len(asked) == (longest > 200)
+        [text], [known] = learner.texts, learner.known
+        assert len(text) + sum(len(each.text) for each in known) <= longest
+        assert (len(known) > 0) == (longest > 30)
         result = anna.jobs.get(stored.job_id or "").result
         assert result is not None
         assert f"far takes {longest} characters" in str(result["warnings"])
 
 
 def test_a_scope_that_spent_its_budget_holds_no_other_scope_back(open_tally: OpenTally) -> None:
-    extractor = Scripted()
+    learner = Scripted()
     budget = LearningBudget(calls_per_scope_and_day=2)
-    with opened(open_tally, extractor=extractor, settings={"learning_budget": budget}) as tally:
+    with opened(open_tally, learning_model=learner, settings={"learning_budget": budget}) as tally:
         anna, bob = tally.bind(), tally.bind(BOB)
         hers = [anna.remember(f"I have {number} boats.") for number in range(30)]
         his = [bob.remember(f"I have {number} kites.") for number in range(2)]
         runner = services_of(tally).background.runner
-        first = runner.run(["extract"])
+        first = runner.run(["learn"])
         states = [each.state for each in (anna.jobs.get(one.job_id or "") for one in hers)]
         assert [anna.jobs.get(one.job_id or "").state for one in his] == ["done", "done"]
         assert states.count("done") == 2
         assert isinstance(first.outage, BudgetSpent)
 
         later = bob.remember("I have a new kite.")
-        runner.run(["extract"])
+        runner.run(["learn"])
         assert anna.jobs.get(later.job_id or "").state == "retry_scheduled"
         cora = tally.bind(Actor(user="cora"))
         other = cora.remember("I have a canoe.")
-        runner.run(["extract"])
+        runner.run(["learn"])
         assert anna.jobs.get(other.job_id or "").state == "done"
-        assert len(extractor.texts) == 5
+        assert len(learner.texts) == 5
 
 
 def test_a_job_that_spent_its_own_budget_fails_and_goes_on_when_the_limit_is_raised(
@@ -817,7 +807,7 @@ def test_a_job_that_spent_its_own_budget_fails_and_goes_on_when_the_limit_is_rai
 ) -> None:
     budget = LearningBudget(calls_per_job=1)
     unread = Scripted(error=ExtractionError("Nothing readable came back."))
-    with opened(open_sqlite, extractor=unread, settings={"learning_budget": budget}) as tally:
+    with opened(open_sqlite, learning_model=unread, settings={"learning_budget": budget}) as tally:
         job_id = tally.bind().remember("I have 3 boats.").job_id or ""
         tally.drain()
         tally.drain()
@@ -825,7 +815,9 @@ def test_a_job_that_spent_its_own_budget_fails_and_goes_on_when_the_limit_is_rai
         assert (job.state, job.error_code, len(unread.texts)) == ("failed", "budget_spent", 1)
 
     raised = LearningBudget(calls_per_job=9)
-    with opened(open_sqlite, extractor=Scripted(), settings={"learning_budget": raised}) as tally:
+    with opened(
+        open_sqlite, learning_model=Scripted(), settings={"learning_budget": raised}
+    ) as tally:
         tally.bind().jobs.retry([job_id], reason="r")
         tally.drain()
         assert tally.bind().jobs.get(job_id).state == "done"
@@ -833,7 +825,7 @@ def test_a_job_that_spent_its_own_budget_fails_and_goes_on_when_the_limit_is_rai
 
 def test_what_stays_here_is_given_to_no_provider_far_away(open_sqlite: OpenTally) -> None:
     far = Scripted()
-    with opened(open_sqlite, extractor=far) as tally:
+    with opened(open_sqlite, learning_model=far) as tally:
         kept = tally.bind().remember("I live in Berlin.", attributes={"local_only": True})
         tally.drain()
 
@@ -841,7 +833,7 @@ def test_what_stays_here_is_given_to_no_provider_far_away(open_sqlite: OpenTally
         assert (job.state, job.error_code, far.texts) == ("failed", "egress_denied", [])
 
     near = Scripted(declaration=FAR.model_copy(update={"local": True, "name": "near"}))
-    with opened(open_sqlite, extractor=[far, near]) as tally:
+    with opened(open_sqlite, learning_model=[far, near]) as tally:
         tally.bind().remember("I live in Rome.", attributes={"local_only": True})
         tally.drain()
         assert (far.texts, near.texts) == ([], ["I live in Rome."])
@@ -853,7 +845,7 @@ def test_secrets_leave_as_placeholders_and_come_back_as_they_were(
     key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
     far = Scripted()
     kept = {"secrets_in_memory": "keep"}
-    with opened(open_sqlite, extractor=far, settings=kept) as tally:
+    with opened(open_sqlite, learning_model=far, settings=kept) as tally:
         anna = tally.bind()
         anna.remember(f"The build key is {key} for now.", conversation="c")
         tally.drain()
@@ -867,10 +859,20 @@ def test_secrets_leave_as_placeholders_and_come_back_as_they_were(
         assert (call.provider, call.redacted, call.local) == ("far", 1, False)
 
 
+def test_who_said_it_leaves_as_a_placeholder_too(open_sqlite: OpenTally) -> None:
+    far, address = ScriptedLearner(local=False), "anna@example.org"
+    with open_sqlite(settings=Settings(learning="review"), learning_model=far) as tally:
+        tally.bind(Actor(user=address)).remember("I live in Kiel.", speaker=address)
+        tally.drain()
+    [request] = far.requests
+    assert address not in request.dumps()
+    assert request.author == request.turns[0].speaker
+
+
 def test_the_outbound_log_is_read_in_pages_and_by_those_who_may_read_the_scope(
     open_tally: OpenTally,
 ) -> None:
-    with opened(open_tally, extractor=Scripted()) as tally:
+    with opened(open_tally, learning_model=Scripted()) as tally:
         anna, bob = tally.bind(), tally.bind(BOB)
         text = "I have a heron called Sigurd."
         stored = anna.remember(text)
@@ -884,10 +886,10 @@ def test_the_outbound_log_is_read_in_pages_and_by_those_who_may_read_the_scope(
         assert everything == sorted(everything, key=lambda call: (call.at, call.id), reverse=True)
         [first, *rest] = everything
         assert anna.operator.outbound_calls(limit=99, before=first.id) == rest
-        assert anna.operator.outbound_calls(purpose="decide") == []
+        assert anna.operator.outbound_calls(purpose="summarize") == []
 
         [own] = [call for call in everything if call.subject_id == stored.id][:1]
-        assert (own.purpose, own.provider, own.model) == ("extract", "far", "m-1")
+        assert (own.purpose, own.provider, own.model) == ("learn", "far", "m-1")
         assert (own.outcome, own.local, own.characters > 0) == ("answered", False, True)
         assert text not in str([call.dump() for call in everything])
 
@@ -899,21 +901,21 @@ def test_the_outbound_log_is_read_in_pages_and_by_those_who_may_read_the_scope(
 
 
 def test_a_call_is_a_recorded_step_with_its_receipt(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite, extractor=Scripted()) as tally:
+    with opened(open_sqlite, learning_model=Scripted()) as tally:
         anna = tally.bind()
         anna.remember("I live in Berlin.", conversation="c")
         tally.drain()
 
         [run] = anna.recordings.runs()
         assert run.agent_name == "tallystick-extract"
-        assert [step.name for step in anna.recordings.steps(run.id)] == ["extract"]
+        assert [step.name for step in anna.recordings.steps(run.id)] == ["learn"]
         assert anna.recordings.verify(run.id).ok
         [row] = rows(tally)
         assert (row.state, row.run_id) == ("pending", run.id)
 
 
 def test_consent_given_in_code_is_journaled(open_sqlite: OpenTally) -> None:
-    with opened(open_sqlite, extractor=Scripted()) as tally:
+    with opened(open_sqlite, learning_model=Scripted()) as tally:
         with services_of(tally).store.database.read() as connection:
             entries = [
                 entry.details
@@ -963,9 +965,9 @@ def test_autonomous_work_is_suspended_at_once_and_goes_on_later(open_sqlite: Ope
 
 
 class NamingScripted(Scripted):
-    """An extractor that finds names and how they are related."""
+    """A learner that finds names and how they are related."""
 
-    def extract(self, text: str) -> Extraction:
+    def learn(self, request: LearningRequest) -> Extraction:
         return Extraction(
             entities=(
                 ExtractedEntity(name="maria", kind="person"),
@@ -978,7 +980,7 @@ class NamingScripted(Scripted):
 
 def test_the_graph_gets_the_names_that_a_model_found_in_the_text(open_tally: OpenTally) -> None:
     """What the text does not name is left out; a second look of the graph changes nothing."""
-    with opened(open_tally, extractor=NamingScripted(), settings={"graph": True}) as tally:
+    with opened(open_tally, learning_model=NamingScripted(), settings={"graph": True}) as tally:
         anna = tally.bind()
         memory = anna.remember("maria has a house by the north sea", mode="sync", timeout_ms=30_000)
         tally.drain()

@@ -20,17 +20,16 @@ from tallystick.errors import (
 )
 from tallystick.records import (
     Actor,
-    DecisionCandidate,
     ExtractedFact,
     ExtractedRelation,
     Extraction,
-    MemoryDecision,
+    KnownFact,
     Reflected,
     SourceRef,
 )
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally, Tally
-from tallystick.testing import ScriptedDecider, ScriptedExtractor
+from tallystick.testing import ScriptedLearner
 from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
@@ -66,19 +65,15 @@ def read_session(text: str) -> Extraction:
     return Extraction(facts=(ExtractedFact(content=text, kind=kind, confidence=90),))
 
 
-def replace_first(
-    facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
-) -> list[MemoryDecision]:
-    return [
-        MemoryDecision(fact=place, action="UPDATE", target=choices[0].id)
-        for place, choices in enumerate(candidates)
-        if choices
-    ]
+def replace_first(fact: ExtractedFact, known: Sequence[KnownFact]) -> ExtractedFact:
+    if not known:
+        return fact
+    return fact.model_copy(update={"change": "replaces", "target": known[0].id})
 
 
 def reflecting(open_tally: OpenTally, **options: Any) -> Tally:
     """A tally with a model that reads sessions."""
-    return open_tally(settings=REVIEW, **{"extractor": ScriptedExtractor(read_session), **options})
+    return open_tally(settings=REVIEW, **{"learner": ScriptedLearner(read_session), **options})
 
 
 def spoken(bound: BoundTally, conversation: str = "monday") -> list[str]:
@@ -336,7 +331,9 @@ def test_sources_of_several_scopes_are_refused_but_for_the_broadest_that_is_name
 def test_what_a_newer_source_replaces_stays_as_history_with_reason_and_validity(
     open_tally: OpenTally,
 ) -> None:
-    with reflecting(open_tally, decider=ScriptedDecider(replace_first)) as tally:
+    with reflecting(
+        open_tally, learning_model=ScriptedLearner(read_session, replace_first)
+    ) as tally:
         alice = tally.bind(ALICE)
         old = alice.remember("We use Redis for the job queue.", kind="decision").id
         alice.remember("We now use Postgres for the job queue.", conversation="later")
@@ -361,7 +358,9 @@ def test_what_a_newer_source_replaces_stays_as_history_with_reason_and_validity(
 
 def test_an_older_text_and_another_author_are_told(open_sqlite: OpenTally) -> None:
     year = 365 * 24 * 3600 * 1_000_000
-    with reflecting(open_sqlite, decider=ScriptedDecider(replace_first)) as tally:
+    with reflecting(
+        open_sqlite, learning_model=ScriptedLearner(read_session, replace_first)
+    ) as tally:
         alice, bob = (tally.bind(user, scope="project:apollo") for user in (ALICE, BOB))
         now = tally.now()
         old = alice.remember("We use Redis for the job queue.", kind="decision").id
@@ -376,7 +375,9 @@ def test_an_older_text_and_another_author_are_told(open_sqlite: OpenTally) -> No
 
 
 def test_a_target_that_changed_since_is_not_replaced(open_tally: OpenTally) -> None:
-    with reflecting(open_tally, decider=ScriptedDecider(replace_first)) as tally:
+    with reflecting(
+        open_tally, learning_model=ScriptedLearner(read_session, replace_first)
+    ) as tally:
         alice = tally.bind(ALICE)
         old = alice.remember("We use Redis for the job queue.", kind="decision").id
         alice.remember("We now use Postgres for the job queue.", conversation="later")
@@ -396,7 +397,7 @@ def test_a_model_that_is_away_is_told_and_a_job_waits_for_it(open_sqlite: OpenTa
             raise problem[0]
         return read_session(text)
 
-    with reflecting(open_sqlite, owner=ROOT, extractor=ScriptedExtractor(read)) as tally:
+    with reflecting(open_sqlite, owner=ROOT, learning_model=ScriptedLearner(read)) as tally:
         alice, root = tally.bind(ALICE), tally.bind(ROOT)
         spoken(alice)
         with pytest.raises(ModelUnavailable):
@@ -413,8 +414,8 @@ def test_a_model_that_is_away_is_told_and_a_job_waits_for_it(open_sqlite: OpenTa
 
 
 def test_what_stays_here_is_reflected_on_by_no_model_elsewhere(open_sqlite: OpenTally) -> None:
-    far = ScriptedExtractor(read_session, local=False)
-    with reflecting(open_sqlite, extractor=far) as tally:
+    far = ScriptedLearner(read_session, local=False)
+    with reflecting(open_sqlite, learning_model=far) as tally:
         alice = tally.bind(ALICE)
         alice.remember(
             "We decided to hide the key.",

@@ -67,7 +67,10 @@ OF_A_PROGRAM = {
 """Parameters of verbs that no surface can give."""
 OWN_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "memory_search": {"limit": "a prompt has room for 5 by default, 50 at most"},
-    "memory_store": {"tags": "runtimes read a list that may be left out"},
+    "memory_store": {
+        "tags": "runtimes read a list that may be left out",
+        "contradicts": "runtimes read a list that may be left out",
+    },
     "memory_list": {"limit": "a prompt has room for 20 by default, 100 at most"},
     "memory_modify": {
         "content": "a model changes the text alone",

@@ -4,7 +4,7 @@ memory, its user and the recording.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,18 +12,16 @@ import pytest
 from tallystick import Actor, Tally
 from tallystick.errors import MissingExtra, NotFound, SettingsError
 from tallystick.records import (
-    DecisionCandidate,
     ExtractedFact,
     Extraction,
     Json,
-    MemoryDecision,
     StepEntry,
 )
 from tallystick.settings import Settings
 from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
-from tallystick.testing import ScriptedDecider, ScriptedExtractor, StepClock
+from tallystick.testing import ScriptedLearner, StepClock
 
 OpenTally = Callable[..., Tally]
 ADA = Actor(user="ada")
@@ -36,17 +34,10 @@ def repeat(text: str) -> Extraction:
     return Extraction(facts=(ExtractedFact(content=text, kind="fact"),))
 
 
-def change_nothing(
-    facts: Sequence[ExtractedFact], candidates: Sequence[Sequence[DecisionCandidate]]
-) -> list[MemoryDecision]:
-    return [MemoryDecision(fact=place, action="NONE") for place, _ in enumerate(facts)]
-
-
 def options(**settings: Any) -> dict[str, Any]:
     return {
         "settings": Settings(learning="review", keep_placeholders=True, **settings),
-        "extractor": ScriptedExtractor(repeat, local=False),
-        "decider": ScriptedDecider(change_nothing, local=False),
+        "learner": ScriptedLearner(repeat, local=False),
         "clock": StepClock(),
     }
 

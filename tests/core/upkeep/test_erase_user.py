@@ -16,7 +16,7 @@ from tallystick.storage.rows import journal
 from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
-from tallystick.testing import ScriptedExtractor
+from tallystick.testing import ScriptedLearner
 
 OpenTally = Callable[..., Tally]
 ADA = Actor(user="ada", projects={"apollo"})
@@ -36,7 +36,7 @@ def read_fact(text: str) -> Extraction:
 def options() -> dict[str, Any]:
     return {
         "settings": Settings(learning="review"),
-        "extractor": ScriptedExtractor(read_fact),
+        "learner": ScriptedLearner(read_fact),
         "rules": [ASK],
     }
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from tallystick import Actor, Tally
 from tallystick.records import ExtractedFact, Extraction
 from tallystick.settings import Settings
-from tallystick.testing import HashEmbedder, ScriptedExtractor
+from tallystick.testing import HashEmbedder, ScriptedLearner
 
 def read(text):
     if "poison" in text:
@@ -45,7 +45,7 @@ place, seed = Path(sys.argv[1]), int(sys.argv[2])
 root = Actor(user="root", role="operator")
 tally = Tally.open(
     place, owner=root, background=False, embedder=HashEmbedder(),
-    settings=Settings.read(learning="review"), extractor=ScriptedExtractor(read),
+    settings=Settings.read(learning="review"), learning_model=ScriptedLearner(read),
 )
 bound, number = tally.bind(root), 0
 

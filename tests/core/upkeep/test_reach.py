@@ -42,7 +42,7 @@ from tallystick.storage.rows import journal
 from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
-from tallystick.testing import ScriptedExtractor, StepClock
+from tallystick.testing import ScriptedLearner, StepClock
 from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
@@ -81,7 +81,7 @@ class Scribe:
 def learning_options() -> dict[str, Any]:
     return {
         "settings": LEARNING,
-        "extractor": ScriptedExtractor(conclude),
+        "learner": ScriptedLearner(conclude),
         "summarizer": Scribe(),
         "clock": StepClock(),
     }

@@ -352,6 +352,7 @@ proposals = Table(
     Column("decided_reason", Text),
     Column("schema_version", Integer, nullable=False),
     Index(None, "scope_id", "state", "created_at"),
+    Index(None, "target_id"),
 )
 """Suggestions of extraction and reflection, and what became of each. `payload` is their words and
 can be erased.

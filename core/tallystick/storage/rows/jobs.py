@@ -111,11 +111,70 @@ def enqueue(
     priority: int = NORMAL_PRIORITY,
     restart: tuple[JobState, ...] = OVER,
     is_new: bool = False,
+    delay: int | None = None,
 ) -> str:
     """Add a job in the transaction that makes it necessary; return its id, or that of the same job
     (kind, subject and version) that is there already. One that has ended in a state of `restart`
     starts anew. `is_new` says that the subject was made in this transaction, and has no job yet.
+    With a `delay` it is due so many microseconds from now, also where it waits already; less than
+    an hour.
     """
+    job = _enqueue(
+        tx,
+        kind=kind,
+        subject_id=subject_id,
+        scope_id=scope_id,
+        actor=actor,
+        job_id=job_id,
+        at=at,
+        version=version,
+        payload=payload,
+        priority=priority,
+        restart=restart,
+        is_new=is_new,
+    )
+    if delay is not None:
+        # One that a model's outage holds back keeps its own pause.
+        tx.execute(
+            update(_j)
+            .where(_j.c.id == job, _j.c.state == "pending")
+            .values(due_at=database_clock(tx) + delay if delay else 0)
+        )
+    return job
+
+
+def make_due(tx: Connection, job_ids: Sequence[str]) -> list[str]:
+    """Let jobs that wait for their time begin now; return those that did."""
+    waiting = and_(_j.c.id.in_(list(job_ids)), _j.c.state == "pending")
+    return list(tx.execute(update(_j).where(waiting).values(due_at=0).returning(_j.c.id)).scalars())
+
+
+def find_open(connection: Connection, kind: str, subject_id: str, version: int = 0) -> str | None:
+    """Return the id of the job about a subject that is not over, or None."""
+    query = select(_j.c.id).where(
+        _j.c.kind == kind,
+        _j.c.subject_id == subject_id,
+        _j.c.version == version,
+        _j.c.state.in_(OPEN),
+    )
+    return connection.execute(query).scalar()
+
+
+def _enqueue(
+    tx: Connection,
+    *,
+    kind: str,
+    subject_id: str,
+    scope_id: int | None,
+    actor: Actor,
+    job_id: str,
+    at: int,
+    version: int,
+    payload: JsonObject | None,
+    priority: int,
+    restart: tuple[JobState, ...],
+    is_new: bool,
+) -> str:
     same = select(_j.c.id, _j.c.state).where(
         _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.version == version
     )
@@ -455,9 +514,12 @@ def release(tx: Connection, jobs: Iterable[LeasedJob]) -> None:
     )
 
 
-def hurry(tx: Connection, kinds: Sequence[str]) -> None:
-    """Let the jobs of these kinds that wait for their next attempt be due at once."""
-    waiting = and_(_j.c.kind.in_(list(kinds)), _j.c.state == "retry_scheduled", _j.c.due_at > 0)
+def hurry(tx: Connection, kinds: Sequence[str], *, first: bool = False) -> None:
+    """Let the jobs of these kinds that wait for their next attempt be due at once; with `first`
+    also those that wait for their first one.
+    """
+    states = ("retry_scheduled", "pending") if first else ("retry_scheduled",)
+    waiting = and_(_j.c.kind.in_(list(kinds)), _j.c.state.in_(states), _j.c.due_at > 0)
     tx.execute(update(_j).where(_j.c.id.in_(_select_unlocked(waiting))).values(due_at=0))
 
 

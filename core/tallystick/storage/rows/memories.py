@@ -214,6 +214,29 @@ def update_row(
     _UPDATE(tx, {**values, "d": doc, "expected": memory.version - 1})
 
 
+def to_be_learned(
+    connection: Connection,
+    scope_id: int,
+    conversation: str,
+    user: str,
+    *,
+    status: ExtractionStatus = "pending",
+    limit: int,
+) -> list[Stored]:
+    """Return what a user said in a conversation and no learner has read yet, in its order; with the
+    status `failed` what no learner could read.
+    """
+    query = _SELECT.where(
+        _m.c.scope_id == scope_id,
+        _m.c.conversation == conversation,
+        _m.c.created_by == user,
+        _m.c.state == "active",
+        _m.c.extraction_status == status,
+    )
+    query = query.order_by(_m.c.position, _m.c.doc).limit(limit)
+    return _hydrate(connection, connection.execute(query).all())
+
+
 def set_extraction_status(tx: Connection, doc: int, status: ExtractionStatus) -> None:
     """Store what became of the extraction of a memory; its version stays."""
     tx.execute(update(_m).where(_m.c.doc == doc).values(extraction_status=status))

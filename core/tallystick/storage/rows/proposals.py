@@ -15,11 +15,23 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import JsonObject, Proposal, ProposalContent, ProposalState, Scope
 from tallystick.storage.engine import containment, tables, texts
-from tallystick.storage.engine.prepared import row_of
+from tallystick.storage.engine.prepared import Prepared, integer_list, row_of, text_list
 from tallystick.storage.rows import scopes
 from tallystick.storage.rows.scopes import ScopeRow
 
 _t = tables.proposals
+# Asked at each recall: built once.
+_ABOUT_TARGETS = (
+    "SELECT id FROM proposals WHERE target_id {targets} AND scope_id {scopes} AND state IN "
+    "('pending', 'deferred') AND action IN ('UPDATE', 'END', 'CONTRADICTS')"
+)
+_ABOUT = Prepared(
+    _ABOUT_TARGETS.format(
+        targets="IN (SELECT value FROM json_each(:targets))",
+        scopes="IN (SELECT value FROM json_each(:scopes))",
+    ),
+    postgresql=_ABOUT_TARGETS.format(targets="= ANY(:targets)", scopes="= ANY(:scopes)"),
+)
 _BATCH = 500
 
 
@@ -93,6 +105,50 @@ def of_memories(connection: Connection, memory_ids: Sequence[str]) -> list[Store
         if not wanted.isdisjoint((row.target_id, row.made_id, *json.loads(row.derived_from)))
     ]
     return _in_pages(connection, ids)
+
+
+def about_targets(
+    connection: Connection, scope_ids: Sequence[int], memory_ids: Sequence[str]
+) -> list[StoredProposal]:
+    """Return the proposals of these scopes that wait and would replace, end or contradict one of
+    these memories, newest first.
+    """
+    rows = _ABOUT(
+        connection,
+        {
+            "targets": text_list(connection, memory_ids),
+            "scopes": integer_list(connection, scope_ids),
+        },
+    )
+    return _in_pages(connection, [str(row[0]) for row in rows])[::-1]
+
+
+def applied_since(
+    connection: Connection, scope_ids: Sequence[int], since: int
+) -> list[StoredProposal]:
+    """Return the proposals of these scopes that were applied after a moment, oldest first."""
+    return _having(
+        connection,
+        _t.c.scope_id.in_(list(scope_ids)) & (_t.c.state == "applied") & (_t.c.decided_at > since),
+    )
+
+
+def without_words(connection: Connection, scope_id: int, *, limit: int) -> list[StoredProposal]:
+    """Return the newest changes of a scope that an agent gave and that wait for the turn which says
+    so.
+    """
+    query = (
+        select(_t)
+        .where(
+            _t.c.scope_id == scope_id,
+            _t.c.state == "pending",
+            _t.c.reason == "span_missing",
+            _t.c.origin == "agent",
+        )
+        .order_by(_t.c.created_at.desc(), _t.c.id.desc())
+        .limit(limit)
+    )
+    return [_load_proposal(connection, row) for row in connection.execute(query).mappings()]
 
 
 def in_scopes(connection: Connection, scope_ids: Sequence[int]) -> list[StoredProposal]:

@@ -111,7 +111,7 @@ def test_no_call_writes_to_a_scope_that_its_unit_did_not_declare(
     settings = Settings(reflection="review")
     with (
         open_sqlite(
-            clock=StepClock(), rules=[asking], settings=settings, extractor=concluder()
+            clock=StepClock(), rules=[asking], settings=settings, learning_model=concluder()
         ) as tally,
         watched(tally, monkeypatch) as watch,
     ):
@@ -130,7 +130,7 @@ def test_no_work_in_the_background_writes_to_a_scope_that_it_did_not_declare(
     """What is learned, the graph, and jobs; a run, and the thread of a graph."""
     settings = Settings(learning="review", graph=True, reflection="review")
     with (
-        open_sqlite(owner=ADA, settings=settings, extractor=concluder()) as tally,
+        open_sqlite(owner=ADA, settings=settings, learning_model=concluder()) as tally,
         watched(tally, monkeypatch) as watch,
     ):
         mine = tally.bind(ADA)

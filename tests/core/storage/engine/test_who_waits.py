@@ -56,7 +56,7 @@ def open_two(postgres_url: str) -> Iterator[OpenTwo]:
                         background=False,
                         rules=[ASK],
                         settings=given,
-                        extractor=concluder(),
+                        learning_model=concluder(),
                     )
                 )
                 for _ in range(2)

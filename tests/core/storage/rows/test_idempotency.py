@@ -421,7 +421,7 @@ def test_a_call_made_twice_under_one_key_answers_alike_and_changes_nothing(
         clock=StepClock(),
         rules=[asking],
         settings=Settings(reflection="review"),
-        extractor=concluder(),
+        learning_model=concluder(),
     ) as tally:
 
         def entries() -> list[str]:
