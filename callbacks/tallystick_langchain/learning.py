@@ -78,9 +78,8 @@ def _check_structured_output(model: BaseChatModel) -> None:
         model.with_structured_output(_Sample, include_raw=True)
     except NotImplementedError as error:
         raise InvalidInput(
-            f"{type(model).__name__} has no structured output: LangChain cannot ask it for a record "
-            "by a schema. Give a model that has it, or structured_output=False, which asks for JSON "
-            "in its text.",
+            f"{type(model).__name__} has no structured output, by which it is asked for a record. "
+            "Give one that has it, or structured_output=False, which asks for JSON in its text.",
             argument="model",
         ) from error
 

@@ -125,7 +125,9 @@ def _node(hit: Hit) -> TextNode:
         "tags": list(memory.tags),
         "source_ids": list(hit.source_ids),
         "sources": list(
-            dict.fromkeys(source.uri or source.title or source.source_type for source in hit.sources)
+            dict.fromkeys(
+                source.uri or source.title or source.source_type for source in hit.sources
+            )
         ),
         "visible_to": str(hit.visible_to),
         "access_reason": hit.access_reason,
