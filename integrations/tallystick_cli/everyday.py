@@ -103,7 +103,7 @@ def wake(call: Call) -> Answer:
     return _pack(call, "is pinned, constrains, or is open")
 
 
-@command("context_pack", positional=("query",), helps=_READABLE)
+@command("pack", positional=("query",), helps=_READABLE)
 def pack(call: Call) -> Answer:
     return _pack(call, "answers this")
 

@@ -531,7 +531,7 @@ NO_READING = PolicyRule(
     name="Nothing is read",
     effect="deny",
     applies_to="tool_call",
-    conditions=PolicyConditions(tool=("memory_get", "memory_wake", "memory_context_pack")),
+    conditions=PolicyConditions(tool=("memory_get", "memory_wake", "memory_pack")),
 )
 
 
