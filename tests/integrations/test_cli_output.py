@@ -203,6 +203,7 @@ def test_a_step_is_compiled_anew_with_other_weights_and_another_provider(
         (("export-receipt", "RUN", "--out", "/none/receipt"), "os_error", "/none/receipt: No such"),
         (("approve", "APPROVAL", "--reason", "x"), "invalid_input", "person at a terminal"),
         (("recall",), "usage", "Missing argument"),
+        (("recover", "x"), "usage", 'Write: tally recover MEMORY --reason "…"'),
         (("recall", "x", "--limt", "3"), "usage", "--limit"),
         (("recall", "x", "--limit", "many"), "usage", "--limit"),
         (("memores",), "usage", "Did you mean 'memories'"),
