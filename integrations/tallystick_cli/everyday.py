@@ -29,6 +29,7 @@ _NAMESPACE = {"namespace": "Of the items of stores those beneath it, one part ea
 @command(
     "remember",
     scope="home",
+    tally="create",
     helps={"content": "What to remember, word for word; - or nothing reads standard input."},
 )
 def remember(

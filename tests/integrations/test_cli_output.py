@@ -119,7 +119,15 @@ def test_a_tally_that_is_empty_or_absent_says_how_to_begin(tmp_path: Path) -> No
 
     code, output, errors = run_piped("runs", "--tally", str(tmp_path / "none"))
     assert (code, output) == (2, "")
-    assert f"Make one with `tally init --tally {tmp_path / 'none'}`" in errors
+    assert f"`tally remember TEXT --tally {tmp_path / 'none'}` makes one" in errors
+
+
+def test_what_keeps_something_makes_the_tally_and_says_where(tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    code, output, errors = run_piped("remember", "We indent with tabs.", "--tally", str(place))
+    assert (code, errors) == (0, f"A new tally: {place}\n")
+    assert "is remembered" in output
+    assert run_piped("remember", "We dedent.", "--tally", str(place))[2] == ""
 
 
 def test_an_id_goes_by_its_beginning_or_its_end_everywhere(run: Run, filled: FilledTally) -> None:

@@ -112,8 +112,8 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     run("tape", ids["run"], "--out", str(tmp_path / "tape.json"))
     _, output, _ = run_piped("keygen", str(tmp_path / "key"), "--json")
     took(output, "keygen")
-    run("mcp", "install", "cursor", "--show")
-    run("hook", "install", "--show")
+    run("mcp", "install", "cursor", "--show", "--scope", "user")
+    run("hook", "install", "--show", "--scope", "user")
     for setting in ("MODELS", "ALLOW"):
         monkeypatch.setenv(f"TALLYSTICK_LEARNING_{setting}", '["pydantic-ai:test"]')
     monkeypatch.setenv("TALLYSTICK_REFLECTION", "review")

@@ -304,7 +304,7 @@ def test_with_rules_a_tool_is_stopped_when_they_cannot_be_checked_and_nothing_el
 ) -> None:
     rules = place.parent / "rules.toml"
     rules.write_text("" if broken != "rules" else '[[rules]]\nid = "half"')
-    where = place.parent / "nowhere" if broken == "tally" else place
+    where = rules if broken == "tally" else place  # a file, where a folder has to be
     text = '{"session": "s1", "tool": "ls"}' if broken != "input" else "no json"
     at, by = ("--tally", str(where)), ("--rules", str(rules))
 
