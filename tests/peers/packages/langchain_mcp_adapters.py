@@ -25,15 +25,19 @@ async def run(folder: str) -> list[str]:
         ("search", {"query": "Which locker is mine?"}),
         "Number 5.",
     )
+
     # recipe
-    server = {
-        "transport": "stdio",
-        "command": PYTHON,
-        "args": ["-m", "tallystick_cli", "mcp", "--stdio", "--tally", folder],
-    }
-    client = MultiServerMCPClient({"tallystick": server})
-    agent = create_agent(model, await client.get_tools())
+    async def make_agent() -> Any:
+        server = {
+            "transport": "stdio",
+            "command": PYTHON,
+            "args": ["-m", "tallystick_cli", "mcp", "--stdio", "--tally", folder],
+        }
+        client = MultiServerMCPClient({"tallystick": server})
+        return create_agent(model, await client.get_tools())
+
     # end
+    agent = await make_agent()
     answers: list[str] = []
     for text in ("My locker is number 5.", "Which locker is mine?"):
         state: Any = await agent.ainvoke({"messages": [("user", text)]})
@@ -47,7 +51,7 @@ def main() -> None:
         with Tally.open(folder, create=False) as tally:
             [memory] = tally.bind().memories()
         promise(
-            "What `add` keeps is in the message by which `search` answers, in another conversation.",
+            "What `add` keeps is in the message by which `search` answers later.",
             "created" in added,
             "My locker is number 5." in found,
             (memory.content, "My locker is number 5."),
