@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import tzinfo
 from difflib import get_close_matches
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
 
@@ -23,7 +24,7 @@ from tallystick.errors import InvalidRecord
 from tallystick.errors.base import explain_validation
 from tallystick.records._base import Json, JsonObject, Labels, Persisted, Record, Texts, tuple_of
 from tallystick.records.escaping import cut
-from tallystick.records.identity import Scope
+from tallystick.records.identity import Scope, ScopeKind
 from tallystick.records.times import (
     MomentField,
     OccasionField,
@@ -236,7 +237,11 @@ Kinds = Annotated[Sequence[str], tuple_of(_Kind)]
 """Names of kinds, each of which is registered."""
 States = Annotated[Sequence[MemoryState], tuple_of(MemoryState)]
 """States of memories."""
-ScopeName = Annotated[str | Scope, Wire(str)]
+_WITH_KEY = "|".join(kind for kind in get_args(ScopeKind) if kind != "public")
+_SCOPE_TEXT = rf"^([^:]*/)?(public|({_WITH_KEY}):[\s\S]+)$"
+ScopeText = Annotated[str, WithJsonSchema({"type": "string", "pattern": _SCOPE_TEXT})]
+"""The text of a scope, as a schema describes it."""
+ScopeName = Annotated[str | Scope, Wire(ScopeText)]
 """A scope, or its text."""
 Scopes = Annotated[Sequence[str | Scope], tuple_of(ScopeName)]
 """Scopes, or their texts."""
