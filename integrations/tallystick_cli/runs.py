@@ -103,7 +103,9 @@ def why(call: Call) -> Answer:
     written = [each for each in recordings.written(record.run_id) if each.step_id == record.id]
     nothing = "No context is kept that was compiled in this step."
     parts: list[RenderableType] = [
-        nothing if compiled is None else views.decision_table(*compiled),
+        nothing
+        if compiled is None
+        else views.decision_table(*compiled, entries=recordings.entries(record.id)),
         *([] if changed is None else [views.step_diff_view(changed)]),
         *(f"wrote {each.event} {each.memory_id} by {each.by.get('user')}" for each in written),
     ]

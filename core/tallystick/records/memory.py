@@ -4,7 +4,7 @@ return.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from difflib import get_close_matches
 from typing import Annotated, Literal, Self, get_args
@@ -535,9 +535,7 @@ class Hit(Record):
     @property
     def why(self) -> str:
         """Why it was found, in words: the signals that speak for it."""
-        reasons = [
-            words for name, (least, words) in _WHY.items() if self.signals.get(name, 0.0) > least
-        ]
+        reasons = reasons_of(self.signals)
         if self.history:
             reasons.append(
                 "it held once" if self.replaced_by is None else "it was replaced by what holds now"
@@ -561,6 +559,11 @@ _WHY = {
     "filters": (0.0, "it passes the filters, and nothing was asked"),
 }
 """For each signal the value above which it is told, and its words."""
+
+
+def reasons_of(signals: Mapping[str, float]) -> list[str]:
+    """Return in words the signals that speak for a hit."""
+    return [words for name, (least, words) in _WHY.items() if signals.get(name, 0.0) > least]
 
 
 class HistoryEntry(Record):
