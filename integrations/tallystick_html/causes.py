@@ -64,17 +64,27 @@ class Causes:
         compiled: CompiledContext,
         candidates: Sequence[ContextCandidate],
         recall: Recall | None = None,
+        *,
+        closed: str | None = None,
     ) -> None:
-        """Take a compile with its candidates, and the recall before it, if one is recorded."""
+        """Take a compile with its candidates, and the recall before it, if one is recorded.
+        Memories of somebody else, who is named by `closed`, are not opened: of them is told whose
+        they are.
+        """
         items = (*compiled.selected_items, *compiled.excluded_items)
         self._kinds = {item.id: item.kind for item in items}
         self._candidates = {each.item_id: each for each in candidates}
         self._allocation = compiled.token_allocation
-        self._recall = recall or Recall()
+        self._recall, self._closed = recall or Recall(), closed
         self._is_full = any(
             each.reason_code in ("over_budget", "class_budget", "compacted")
             for each in compiled.decisions
         )
+
+    @property
+    def candidates(self) -> list[ContextCandidate]:
+        """The candidates, in the order of their decisions."""
+        return list(self._candidates.values())
 
     def kind(self, item_id: str) -> str:
         """Return the kind of a candidate, as the compiler names it."""
@@ -101,6 +111,8 @@ class Causes:
 
     def heading(self, item_id: str, most: int = _HEADING) -> str:
         """Return the first line of a candidate."""
+        if self._is_closed(item_id):
+            return f"a memory of {self._closed}"
         says = self.text(item_id)
         if says is None:
             return "withheld by policy" if item_id in self._candidates else item_id
@@ -140,12 +152,15 @@ class Causes:
         if signals is None:
             return ""
         reasons = reasons_of(signals)
-        shared = self._shared_words(item_id)
+        shared = [] if self._is_closed(item_id) else self._shared_words(item_id)
         if shared:
             about = f"you asked about {shared[0]}"
             rest = f" (words: {', '.join(shared)})" if len(shared) > 1 else ""
             reasons = [f"{about}{rest}", *(each for each in reasons if "shares words" not in each)]
         return f"recalled because {', and '.join(reasons)}" if reasons else "the nearest there was"
+
+    def _is_closed(self, item_id: str) -> bool:
+        return self._closed is not None and self.kind(item_id) == "memory"
 
     def _shared_words(self, item_id: str) -> list[str]:
         """Return the words of the question that a text has in one of their forms, the longest

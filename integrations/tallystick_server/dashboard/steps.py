@@ -20,10 +20,10 @@ from tallystick.records import (
     StepRecord,
 )
 from tallystick_html import words
-from tallystick_html.causes import Causes, Recall, recall_of
+from tallystick_html.causes import Causes, recall_of
 from tallystick_server.dashboard.figures import figures_of
 from tallystick_server.dashboard.messages import messages_of
-from tallystick_server.dashboard.runs import neighbours, replayed_step
+from tallystick_server.dashboard.runs import closed_to, neighbours, replayed_step
 from tallystick_server.dashboard.visits import Visit, page
 
 _ORDER = {"include": 0, "compress": 1, "redact": 2, "exclude": 3}
@@ -117,15 +117,17 @@ def _step(visit: Visit) -> Response:
     only = visit.text("show")
     if only not in ("", *words.DECISIONS):
         raise InvalidInput(f"show: candidates are {', '.join(words.DECISIONS)}.")
-    context = _context(visit, step.id, entries)
+    owner = closed_to(visit, run.scope)
+    context = _context(visit, step.id, entries, closed=owner)
     return visit.page(
         "step.html",
+        owner=owner,
         run=run,
         step=step,
         before=before,
         after=after,
         entries=[
-            (entry, _readable(entry))
+            (entry, [] if owner else _readable(entry))
             for entry in entries
             if entry.kind not in _OWN_VIEW or entry.payload_state in ("not_kept", "erased")
         ],
@@ -159,7 +161,9 @@ def _receipt(visit: Visit, step_id: str) -> Receipt | None:
     return receipt
 
 
-def _context(visit: Visit, step_id: str, entries: list[StepEntry]) -> Context | None:
+def _context(
+    visit: Visit, step_id: str, entries: list[StepEntry], closed: str | None = None
+) -> Context | None:
     """Return the compile of a step, or None where it compiled or kept nothing."""
     payload = next((entry.payload for entry in entries if entry.kind == "compiled"), None)
     if payload is None or not any(
@@ -168,20 +172,17 @@ def _context(visit: Visit, step_id: str, entries: list[StepEntry]) -> Context | 
         return None
     compiled = CompiledContext.load(payload)
     candidates = visit.bound.recordings.candidates(step_id)
-    return context_of(compiled, candidates, recall_of(entries))
+    return context_of(compiled, Causes(compiled, candidates, recall_of(entries), closed=closed))
 
 
-def context_of(
-    compiled: CompiledContext, candidates: list[ContextCandidate], recall: Recall | None = None
-) -> Context:
+def context_of(compiled: CompiledContext, causes: Causes) -> Context:
     """Return a compile with its candidates as rows: first what went in, in the order of its
     layout, then what was left out, the best first.
     """
-    causes = Causes(compiled, candidates, recall)
     layout = {item.id: place for place, item in enumerate(compiled.selected_items)}
     numbers = {decision.item_id: place for place, decision in enumerate(compiled.decisions)}
     ordered = sorted(
-        candidates,
+        causes.candidates,
         key=lambda item: (
             item.decision.decision == "exclude",
             layout.get(item.item_id, 0),
