@@ -138,3 +138,58 @@ def test_an_empty_tally_shows_the_lines_to_paste_with_its_place(tmp_path: Path) 
                     "TallyRetriever",
                 ):
                     assert line in page.text
+
+
+def test_a_text_is_remembered_after_a_preview(there: Served) -> None:
+    with Browser(there.tcp, there.token(MIA, token_class="session")) as mia:
+        form = mia.get("make/remember").form("/make/remember")
+        preview = mia.send(form, content="We open at six.", kind="fact", tags="hours, shop")
+        assert "Nothing has been changed yet." in preview.text
+        assert "Read by mia" in preview.text
+        assert "We open at six." not in [each.content for each in there.tally.bind(MIA).memories()]
+        done = mia.send(preview.form("/make/remember"))
+        assert "It is remembered." in done.text
+    newest = there.tally.bind(MIA).memories()[0]
+    assert (newest.content, newest.kind, set(newest.tags)) == (
+        "We open at six.",
+        "fact",
+        {"hours", "shop"},
+    )
+
+
+def test_a_space_is_opened_and_its_members_changed_after_a_preview(
+    there: Served, owner: Browser
+) -> None:
+    def change(**fields: str) -> str:
+        preview = owner.send(
+            owner.get("make/space").form("/make/space"), reason="new team", **fields
+        )
+        assert preview.status == 200, preview.text
+        owner.send(preview.form("/make/space"))
+        return preview.text
+
+    told = change(scope="team:bakers", name="Bakers", member="user:mia", role="writer")
+    assert "Could then" in told
+    assert "user mia as writer" in told
+    change(scope="team:bakers", member="bob")
+    assert members(there.tally) == {"mia": "writer", "bob": "reader"}
+    assert "No longer in it bob" in change(scope="team:bakers", member="bob", role="none")
+    assert members(there.tally) == {"mia": "writer"}
+
+
+def members(tally: Tally) -> dict[str, str]:
+    space = tally.bind(ROOT).spaces.get("team:bakers")
+    return {member.principal_id: member.role for member in space.members}
+
+
+def test_a_conversation_is_reflected_on_after_a_preview_and_only_where_reflection_is_on(
+    there: Served,
+) -> None:
+    there.tally.bind(MIA).remember("We bake on Mondays.", kind="turn", conversation="plan-1")
+    with Browser(there.tcp, there.token(MIA, token_class="session")) as mia:
+        form = mia.get("make/reflect").form("/make/reflect")
+        preview = mia.send(form, conversation="plan-1")
+        assert "A model reads 1 memories" in preview.text
+        assert "We bake on Mondays." in preview.text
+        assert "Reflection is off." in mia.send(preview.form("/make/reflect")).text
+        assert mia.send(form, conversation="nowhere").status == 404

@@ -157,8 +157,9 @@ def closed_to(visit: Visit, scope: Scope) -> str | None:
     """Return whose memories a recording of a scope may hold, where the caller may not read them; or
     None.
     """
-    [seen] = visit.bound.spaces.preview_access(scopes=[scope]).scopes
-    return None if seen.decision.allowed else user_of(scope)
+    is_own = scope == visit.caller.actor.private_scope
+    readable = {each.scope for each in scopes_of(visit) if each.readable}
+    return None if is_own or scope in readable else user_of(scope)
 
 
 def _plots(rows: Sequence[RunRow]) -> list[tuple[str, Plot]]:
