@@ -47,13 +47,15 @@ def recall_of(entries: Iterable[StepEntry]) -> Recall:
         payload = entry.payload if entry.kind == "memory_read" else None
         hits = payload.get("hits") if isinstance(payload, dict) else None
         if isinstance(payload, dict) and isinstance(hits, list):
-            signals = {
-                str(hit["id"]): hit["signals"]
-                for hit in hits
-                if isinstance(hit, dict) and isinstance(hit.get("signals"), dict)
-            }
+            signals = {str(hit["id"]): _signals(hit) for hit in hits if isinstance(hit, dict)}
             recall = Recall(str(payload.get("query") or ""), signals)
     return recall
+
+
+def _signals(hit: Mapping[str, Json]) -> dict[str, float]:
+    signals = hit.get("signals")
+    pairs = signals.items() if isinstance(signals, dict) else ()
+    return {name: float(value) for name, value in pairs if isinstance(value, int | float)}
 
 
 class Causes:

@@ -102,8 +102,9 @@ def test_the_memory_of_another_is_closed_until_it_is_opened_which_is_journaled(
 def _text(page: Page, link: str) -> str:
     """What a link of a page says."""
     tail = link.rpartition("/ui/")[2].removeprefix("steps/")
-    [said] = re.findall(rf'href="{re.escape(tail)}">([^<]*)<', page.source)
-    return said
+    said: list[str] = re.findall(rf'href="{re.escape(tail)}">([^<]*)<', page.source)
+    assert len(said) == 1
+    return said[0]
 
 
 def looks(tally: Tally) -> int:
