@@ -133,6 +133,10 @@ def _pack(call: Call, nothing: str) -> Answer:
     return Answer(packed, show)
 
 
+_USERS = 5
+"""Users that are named, where memories are theirs."""
+
+
 def _elsewhere(
     owner: BoundTally, scopes: Iterable[str | Scope], *, states: bool = True
 ) -> Iterator[str]:
@@ -150,9 +154,17 @@ def _elsewhere(
     if inactive and states:
         options = " ".join(f"--state {state}" for state in sorted(inactive))
         yield f"What is no longer active there: tally memories {options}"
+    users = sorted(
+        each.scope.key
+        for each in explored
+        if each.scope.kind == "private" and not each.readable and each.states.get("active")
+    )
     if others:
         yield f"There are memories in {', '.join(others)}: look there with --scope."
-    elif not inactive:
+    if users:
+        named = f"{', '.join(users[:_USERS])}{' and others' if len(users) > _USERS else ''}"
+        yield f"There are memories of {named}: look as one of them, tally --as {users[0]} …"
+    elif not others and not inactive:
         yield from _nothing_anywhere(owner)
 
 

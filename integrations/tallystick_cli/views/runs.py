@@ -47,12 +47,20 @@ _DECISIONS = {
 
 
 def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
-    """Return runs with their number of steps: the agent, and below it what it was asked."""
+    """Return runs with their number of steps: what was asked, and below it by whom, in which
+    conversation, and the agent.
+    """
 
-    def agent(row: tuple[records.RunRecord, int]) -> Text:
-        goal = cut_text(" ".join((row[0].goal or "").split()), _GOAL)
-        missed = (f" {row[0].gaps} missed" if row[0].gaps else "", "yellow")
-        return Text.assemble((row[0].agent_name, "bold"), missed, f"\n{goal}" if goal else "")
+    def asked(row: tuple[records.RunRecord, int]) -> Text:
+        run = row[0]
+        goal = cut_text(" ".join((run.goal or "").split()), _GOAL)
+        missed = (f" {run.gaps} missed" if run.gaps else "", "yellow")
+        thread = run.metadata.get("thread_id")
+        talk = f", conversation {short_id(thread)}" if isinstance(thread, str) else ""
+        user = run.scope.key if run.scope.kind == "private" else str(run.scope)
+        agent = f", {run.agent_name}" if goal else ""
+        who = (f"\n{user}{talk}{agent}", "dim")
+        return Text.assemble((goal or run.agent_name, "bold"), missed, who)
 
     return table(
         runs,
@@ -62,7 +70,7 @@ def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
         status=lambda row: state_text(row[0].status),
         started=lambda row: local_time(row[0].started_at),
         steps=lambda row: str(row[1]),
-        agent_and_goal=agent,
+        asked=asked,
     )
 
 
