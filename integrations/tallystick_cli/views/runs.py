@@ -106,9 +106,12 @@ def step_view(
     compiled: tuple[records.CompilationRequest, records.CompiledContext] | None,
     places: Sequence[str] = (),
     *,
+    closed: str | None = None,
     width: int = 80,
 ) -> RenderableType:
-    """Return one step: its context with the reasons, its entries, and its receipt."""
+    """Return one step: its context with the reasons, its entries, and its receipt. What may hold
+    memories of somebody else, who is named by `closed`, is not opened.
+    """
     goal = f" · {run.goal}" if run.goal else ""
     name = f" {step.name}" if step.name else ""
     prefixes = [entry.summary.get("prefix") for entry in (receipt.entries if receipt else ())]
@@ -125,8 +128,12 @@ def step_view(
     )
     parts: list[RenderableType] = [panel("Step", shown, style="blue")]
     if compiled is not None:
-        parts.append(decision_table(*compiled, entries=entries, width=width))
-    others = (entry for entry in entries if entry.kind not in {"compile_request", "compiled"})
+        parts.append(decision_table(*compiled, entries=entries, closed=closed, width=width))
+    others = [entry for entry in entries if entry.kind not in {"compile_request", "compiled"}]
+    if closed is not None:
+        kinds = ", ".join(dict.fromkeys(entry.kind.replace("_", " ") for entry in others))
+        told = f"It may hold memories of {closed}: --open shows it, and each look is journaled."
+        return Group(*parts, *([panel(kinds, Text(told, style="dim"))] if others else []))
     return Group(*parts, *map(_entry_panel, others))
 
 
@@ -168,14 +175,16 @@ def decision_table(
     compiled: records.CompiledContext,
     *,
     entries: Iterable[records.StepEntry] = (),
+    closed: str | None = None,
     width: int = 80,
 ) -> Table:
     """Return every candidate of a compile: in or out, its tokens, how it begins and what it is, and
     why; of one that was left out also what would have had to be different. `entries` are those of
-    its step, which say why recall brought a memory.
+    its step, which say why recall brought a memory; those of somebody else, who is named by
+    `closed`, are not opened.
     """
     order = list(_DECISIONS)
-    causes = Causes(compiled, candidates_of(request, compiled), recall_of(entries))
+    causes = Causes(compiled, candidates_of(request, compiled), recall_of(entries), closed=closed)
 
     def item(decision: records.CompilationDecision) -> Text:
         name = f"{causes.name(decision.item_id)} {short_id(decision.item_id)}"
