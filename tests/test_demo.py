@@ -52,10 +52,11 @@ def test_the_demo_mends_plays_verifies_and_defends_what_it_recorded(
                 number == 0
             )
             assert "Not the sources." in lines
-            # Every name and number of the candidates can be read at 80 columns.
-            assert "file:ledger/statement.py" in shown
-            table = shown.partition("What the model saw")[2].partition("╭")[0]
-            assert "…" not in table.replace("memory …", "")
+            # Candidates are told by what they are and how they begin, and have their names.
+            table = " ".join(shown.partition("What the model saw")[2].partition("╭")[0].split())
+            assert "file file:ledger/statement.py" in table
+            assert "message of the user 0:request" in table
+            assert "It goes in" in table
             # Digests and what pytest prints are for those who ask.
             assert ("sha256:" in shown, "Traceback" in shown) == (number == 1, False)
             if number == 0:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tallystick.kit import default_agent_name
+from tallystick.kit import UNNAMED_AGENT
 from tallystick.recorder import Step
 
 _UNNAMED = "LangGraph"
@@ -29,12 +29,12 @@ def place_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def agent_name_of(name: str | None, metadata: Mapping[str, Any]) -> str:
     """Return the name of the agent of a root: that of its runnable, or the one in its metadata,
-    else that of the script which was started.
+    else `agent`.
     """
     if name is not None and name != _UNNAMED:
         return name
     named = (metadata.get(key) for key in _NAMES)
-    return next((each for each in named if isinstance(each, str) and each), default_agent_name())
+    return next((each for each in named if isinstance(each, str) and each), UNNAMED_AGENT)
 
 
 def goes_on(inputs: Any) -> bool:

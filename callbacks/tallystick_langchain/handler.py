@@ -24,6 +24,7 @@ from langchain_core.runnables.config import ensure_config
 
 from tallystick.errors import TallystickError
 from tallystick.kit import (
+    CONTINUES,
     ActorSource,
     Binder,
     Capture,
@@ -36,7 +37,7 @@ from tallystick.kit import (
     check_flag,
     checked_speakers,
     dump_model,
-    goal_of_thread,
+    earlier_run,
     has_rules,
     is_nested,
     record_sent,
@@ -160,10 +161,10 @@ class TallyCallbackHandler(BaseCallbackHandler):
         capture: Speakers = "off",
     ) -> None:
         """`agent_name` names the runs (by default the name of the root runnable, or for an unnamed
-        graph that of the script). With `strict` a failure to record is raised into the call;
+        graph `agent`). With `strict` a failure to record is raised into the call;
         otherwise it is counted in `failures`, logged, and reported by `verify` and `tally doctor`.
         `capture` remembers the words of the `user` to the root, or those of `both`, with one write
-        when it ends.
+        when it ends or waits for a person.
         """
         check_flag("strict", strict)
         # LangChain passes on what a hook raises only then; the guard of the hooks decides what that
@@ -672,18 +673,21 @@ class TallyCallbackHandler(BaseCallbackHandler):
         goal = goal_of(tree.inputs)
         thread = tree.run_metadata.get("thread_id")
         if goal is None and thread is not None and goes_on(tree.inputs):
-            goal = goal_of_thread(tree.bound, str(thread))
+            earlier = earlier_run(tree.bound, str(thread))
+            if earlier is not None:
+                goal = earlier.goal
+                tree.run_metadata[CONTINUES] = earlier.metadata.get(CONTINUES, earlier.id)
         tree.root = RootRun.join(tree.bound, tree.name, goal=goal, metadata=tree.run_metadata)
 
     def _keep_turn(self, tree: _Tree, outputs: Any) -> None:
-        """Remember the turn, if one is to be; an answer that is no text is left out."""
+        """Remember the turn, if one is to be; an answer that is no text is left out. A root that
+        waits for a person has no answer yet: its output is what the user said.
+        """
         root = self._started_root(tree)
-        if self._speakers == "off" or tree.bound is None or root is None or root.is_waiting:
-            return
-        if is_nested():
+        if self._speakers == "off" or tree.bound is None or root is None or is_nested():
             return
         with self._capture(root.run):
-            answer = text_of(outputs)
+            answer = None if root.is_waiting else text_of(outputs)
             tree.bound.keep_turn(
                 root.run,
                 user=text_of(tree.inputs),

@@ -9,7 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 from pydantic import BaseModel
 
-from tallystick.errors import MissingExtra
+from tallystick.errors import InvalidInput, MissingExtra
 from tallystick.kit.providers import declare
 from tallystick.ports import StructuredAnswer
 from tallystick.records import ProviderDeclaration
@@ -32,7 +32,9 @@ class LearningModel:
         longest_answer: int = 16_000,
         structured_output: bool = True,
     ) -> None:
-        """Take the model. Raises MissingExtra for a name without the package `langchain`."""
+        """Take the model. Raises MissingExtra for a name without the package `langchain`, and
+        InvalidInput for a model without structured output, unless `structured_output` is False.
+        """
         model = _init_model(model) if isinstance(model, str) else model
         self._model = model
         named = [getattr(model, name, None) for name in ("model_name", "model")]
@@ -46,16 +48,15 @@ class LearningModel:
             longest_answer=longest_answer,
             structured_output=structured_output,
         )
+        if structured_output:
+            _check_structured_output(model)
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
         """Return the model's record; of a model without structured output its text."""
         messages: list[BaseMessage] = [SystemMessage(instructions), HumanMessage(text)]
         if not self.declaration.structured_output:
             return self._prose(messages)
-        try:
-            structured = self._model.with_structured_output(schema, include_raw=True)
-        except NotImplementedError:
-            return self._prose(messages)
+        structured = self._model.with_structured_output(schema, include_raw=True)
         given = cast("dict[str, Any]", structured.invoke(messages))
         parsed = given.get("parsed")
         value = parsed.model_dump(mode="json") if isinstance(parsed, BaseModel) else parsed
@@ -64,6 +65,23 @@ class LearningModel:
     def _prose(self, messages: list[BaseMessage]) -> StructuredAnswer:
         answer = self._model.invoke(messages)
         return _structured_answer(answer, answer.text)
+
+
+class _Sample(BaseModel):
+    """A record that a model could answer with."""
+
+    text: str
+
+
+def _check_structured_output(model: BaseChatModel) -> None:
+    try:
+        model.with_structured_output(_Sample, include_raw=True)
+    except NotImplementedError as error:
+        raise InvalidInput(
+            f"{type(model).__name__} has no structured output, by which it is asked for a record. "
+            "Give one that has it, or structured_output=False, which asks for JSON in its text.",
+            argument="model",
+        ) from error
 
 
 def _init_model(name: str) -> BaseChatModel:

@@ -37,6 +37,7 @@ from langgraph.types import Command
 from tallystick.aio import in_thread
 from tallystick.errors import NotFound
 from tallystick.kit import (
+    CONTINUES,
     MEMORIES,
     MEMORY_BUDGET,
     ActorSource,
@@ -269,7 +270,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 run = bound.run(
                     self._agent_name or agent_name_of(None, _metadata()),
                     goal=_goal_of_run(bound, name) or goal_of(state["messages"]),
-                    metadata={"continues": name, **_thread()},
+                    metadata={CONTINUES: name, **_thread()},
                 )
                 with self._guard:
                     self._runs[name] = run

@@ -70,8 +70,9 @@ T = TypeVar("T")
 class TallySaver(BaseCheckpointSaver[Any]):
     """Checkpoints of LangGraph threads on a tally.
 
-    `graph = builder.compile(checkpointer=TallySaver(tally))`. Thread-safe; one saver serves any
-    number of loops.
+    `graph = builder.compile(checkpointer=TallySaver(tally))`. Each step of the graph fills it with
+    the state of its thread, which is no memory: another thread does not see it. Thread-safe; one
+    saver serves any number of loops.
     """
 
     def __init__(

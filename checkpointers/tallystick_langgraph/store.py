@@ -51,6 +51,10 @@ _SWEEP_MINUTES = 5
 class TallyStore(BaseStore):
     """Long-term store for graphs: `builder.compile(checkpointer=TallySaver(tally),
     store=TallyStore(tally))`.
+
+    Your nodes and tools fill it, with `put`: a graph puts nothing into a store by itself. What
+    users say becomes memories by `TallyCallbackHandler(tally, capture="user")` of LangChain's
+    adapter.
     """
 
     supports_ttl = True

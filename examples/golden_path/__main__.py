@@ -35,6 +35,7 @@ from tallystick_cli.doors import open_in_browser
 from tallystick_cli.views.common import short
 from tallystick_cli.views.memories import hit_table
 from tallystick_cli.views.runs import decision_table, replay_view, verification_view
+from tallystick_html import CAPTURE, first_lines, opening_lines
 from tallystick_langchain import TallyCallbackHandler, TapeChatModel, chat_model_call, tape_tools
 from tallystick_langgraph import TallySaver
 from tallystick_llama_index import TallyRetriever
@@ -313,7 +314,8 @@ class Demo:
             f"tally verify {short(run_id)}{where}",
         )
         self._panel("Look around: commands in .venv/bin", Text("\n".join(commands)), "dim")
-        lines = Group(*(_pasted(runtime, code) for runtime, code in PASTE.items()))
+        pasted = {"": opening_lines(), **first_lines()}
+        lines = Group(*(_pasted(runtime, code) for runtime, code in pasted.items()), CAPTURE)
         self._panel("Your own agent: the lines to paste", lines, "blue")
         self._line(
             "docs/getting-started.md goes on from here, for two users, in a quarter of an hour."
@@ -332,28 +334,6 @@ class Demo:
     def _panel(self, title: str, content: RenderableType | str, style: str) -> None:
         body = Text.from_markup(content) if isinstance(content, str) else content
         self._console.print(Panel(body, title=title, title_align="left", border_style=style))
-
-
-PASTE = {
-    "": 'from tallystick import Tally\ntally = Tally.open(".tally")',
-    "LangGraph": (
-        "from tallystick_langgraph import TallySaver, TallyStore\n"
-        "builder.compile(checkpointer=TallySaver(tally), store=TallyStore(tally))"
-    ),
-    "LangChain": (
-        "from tallystick_langchain import TallyMiddleware\n"
-        "create_agent(model, tools, middleware=[TallyMiddleware(tally)])"
-    ),
-    "PydanticAI": (
-        "from tallystick_pydantic_ai import Tallystick\n"
-        "Agent(model, capabilities=[Tallystick(tally)])"
-    ),
-    "LlamaIndex": (
-        "from tallystick_llama_index import TallyRetriever\n"
-        "RetrieverQueryEngine.from_args(TallyRetriever(tally))"
-    ),
-}
-"""The lines that take Tallystick in, by runtime; the first ones are for all."""
 
 
 def _pasted(runtime: str, code: str) -> RenderableType:

@@ -72,6 +72,7 @@ def spaces(call: Call) -> Answer:
     *("create_space", "update_space", "preview_member"),
     positional=("scope",),
     without=("members", "changes"),
+    tally="create",
 )
 def space(
     call: Call,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 import sys
 import webbrowser
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,9 +16,8 @@ from tallystick.tally import Tally
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import open_as_owner, require_person
-
-if TYPE_CHECKING:
-    from tallystick_hooks.clients import Change
+from tallystick_cli.starting import check_command, check_server, place_for, program
+from tallystick_hooks.clients import CLIENTS, Change, change_hooks, change_server
 
 Agent = Annotated[str | None, "The agent that acts for you, for the history."]
 Rules = Annotated[str | None, "TOML file of the rules."]
@@ -35,7 +33,6 @@ Place = Annotated[
         "action": "To serve, or to change a client's configuration.",
         "boundary": "Scope that it leads to, such as project:apollo; the first one is where it "
         "writes; by default your own.",
-        "answers": "structured, or text for clients that show nothing else.",
         "approval": "Who asks you before a change: the client that can (ask), or by itself, before "
         "each call of a tool (elsewhere).",
     },
@@ -44,7 +41,7 @@ Place = Annotated[
 def mcp(
     call: Call,
     action: Literal["serve", "install", "uninstall"] = "serve",
-    client: Annotated[str | None, "To install: claude-code, codex, cursor, vscode or zed."] = None,
+    client: Annotated[str | None, f"To install: {', '.join(CLIENTS)}."] = None,
     /,
     stdio: Annotated[bool, "Serve over standard input and output: the default."] = False,
     http: Annotated[int | None, "Serve over HTTP on this port, with tokens."] = None,
@@ -54,23 +51,27 @@ def mcp(
     person: Annotated[bool, "Act as you: for a program of yours that is no model."] = False,
     approval: Literal["ask", "elsewhere"] = "ask",
     rules: Rules = None,
-    answers: Literal["structured", "text"] = "structured",
     place: Place = "project",
     show: ShowOnly = False,
 ) -> Answer | None:
     """Serve the tally to MCP clients, or put the server into a client's configuration."""
     if action != "serve":
-        from tallystick_hooks.clients import CLIENTS, change_server
-
         if client is None:
             raise InvalidInput(f"Name the client: {', '.join(CLIENTS)}.")
-        where = _absolute(call.where) if place == "user" else call.where
-        arguments = ["--tally", where, *_option_words("--boundary", *boundary)]
+        arguments = ["--tally", place_for(call.where, place)]
+        arguments += _option_words("--boundary", *boundary)
         arguments += ["--person"] if person else _option_words("--agent", agent or client)
         arguments += [] if approval == "ask" else ["--approval", approval]
-        arguments += [] if rules is None else ["--rules", _absolute(rules)]
-        line = [_program(), "mcp", "--stdio", *arguments]
-        return _make(change_server(client, place, line, remove=action == "uninstall"), show)
+        arguments += [] if rules is None else ["--rules", place_for(rules, place)]
+        is_tried = action == "install" and not show
+        start = program(place) if action == "install" else [sys.executable]
+        line = [*start, "mcp", "--stdio", *arguments]
+        change = change_server(client, place, line, remove=action == "uninstall")
+        if is_tried:
+            with open_as_owner(call.where, create=True, rules=rules):
+                pass
+            print_view(f"✓ the server starts, with {check_server(line)} tools", stderr=True)
+        return _make(change, show)
     if client is not None:
         raise InvalidInput("tally mcp takes serve, or install and uninstall with a client.")
     if stdio and (http is not None or uds is not None):
@@ -81,9 +82,9 @@ def mcp(
     from tallystick_mcp.late_start import report_to
 
     pipe = report_to()
-    with open_as_owner(call.where, background=pipe is None, rules=rules) as owner:
+    with open_as_owner(call.where, create=True, background=pipe is None, rules=rules) as owner:
         actor = owner.actor if agent is None else owner.actor.replace(agent=agent)
-        manner: Any = {"answers": answers, "approval": approval, "person": person}
+        manner: Any = {"approval": approval, "person": person}
         manner["scopes"] = boundary or None
         if http is not None or uds is not None:
 
@@ -127,17 +128,25 @@ def hook(
     arguments = [*_option_words("--boundary", boundary), *_option_words("--agent", agent)]
     files = {"--rules": rules, "--socket": socket}
     if event in ("install", "uninstall"):
-        from tallystick_hooks.clients import change_hooks
+        is_new = event == "install"
+        start = program(place) if is_new else [sys.executable]
 
         def command_line(name: str) -> str:
-            line = shlex.join([_program(), "hook", name, "--format", "claude-code", *arguments])
+            line = shlex.join([*start, "hook", name, "--format", "claude-code", *arguments])
             return line + "".join(
                 f" {option} {_place_in_shell(file, place)}"
                 for option, file in {"--tally": call.where, **files}.items()
                 if file
             )
 
-        return _make(change_hooks(place, command_line, remove=event == "uninstall"), show)
+        change = change_hooks(place, command_line, remove=not is_new)
+        if is_new and not show:
+            with open_as_owner(call.where, create=True, rules=rules):
+                pass
+            check_command([*start, "hook", "--help"])
+            faster = "While `tally serve` runs it answers the hooks, faster than each by itself."
+            print_view("✓ the hooks start", faster, stderr=True)
+        return _make(change, show)
     from tallystick_hooks.command import run
 
     arguments += [part for option, file in files.items() for part in _option_words(option, file)]
@@ -150,20 +159,11 @@ def _option_words(option: str, *values: str | None) -> list[str]:
     return [part for value in values if value for part in (option, value)]
 
 
-def _program() -> str:
-    """Return the program to write into a configuration: where it is not on the path, in full."""
-    return "tally" if shutil.which("tally") else str(Path(sys.argv[0]).absolute())
-
-
-def _absolute(where: str) -> str:
-    return where if "://" in where else str(Path(where).absolute())
-
-
-def _place_in_shell(where: str, place: str) -> str:
+def _place_in_shell(where: str, place: Literal["project", "user"]) -> str:
     """Return a place for the line of a hook, whose working folder follows the agent's."""
-    if place == "project" and "://" not in where and not Path(where).is_absolute():
-        return f'"$CLAUDE_PROJECT_DIR"/{shlex.quote(where)}'
-    return shlex.quote(_absolute(where))
+    written = shlex.quote(place_for(where, place))
+    is_below = place == "project" and "://" not in where
+    return f'"$CLAUDE_PROJECT_DIR"/{written}' if is_below else written
 
 
 def _make(change: Change, show: bool) -> Answer:
@@ -200,7 +200,7 @@ def serve(
     """
     from tallystick_server import serve as serve_tally
 
-    with open_as_owner(call.where, background=True, rules=rules) as owner:
+    with open_as_owner(call.where, create=True, background=True, rules=rules) as owner:
         tally = owner.tally
 
         def started(addresses: list[str]) -> None:
@@ -234,7 +234,7 @@ def ui(
     require_person("tally ui")
     from tallystick_server import serve_dashboard
 
-    with open_as_owner(call.where, background=True, rules=rules) as owner:
+    with open_as_owner(call.where, create=True, background=True, rules=rules) as owner:
 
         def started(link: str) -> None:
             opened = browser and open_in_browser(link)

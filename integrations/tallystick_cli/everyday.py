@@ -29,6 +29,7 @@ _NAMESPACE = {"namespace": "Of the items of stores those beneath it, one part ea
 @command(
     "remember",
     scope="home",
+    tally="create",
     helps={"content": "What to remember, word for word; - or nothing reads standard input."},
 )
 def remember(
@@ -103,7 +104,7 @@ def wake(call: Call) -> Answer:
     return _pack(call, "is pinned, constrains, or is open")
 
 
-@command("context_pack", positional=("query",), helps=_READABLE)
+@command("pack", positional=("query",), helps=_READABLE)
 def pack(call: Call) -> Answer:
     return _pack(call, "answers this")
 
@@ -132,6 +133,10 @@ def _pack(call: Call, nothing: str) -> Answer:
     return Answer(packed, show)
 
 
+_USERS = 5
+"""Users that are named, where memories are theirs."""
+
+
 def _elsewhere(
     owner: BoundTally, scopes: Iterable[str | Scope], *, states: bool = True
 ) -> Iterator[str]:
@@ -149,9 +154,17 @@ def _elsewhere(
     if inactive and states:
         options = " ".join(f"--state {state}" for state in sorted(inactive))
         yield f"What is no longer active there: tally memories {options}"
+    users = sorted(
+        each.scope.key
+        for each in explored
+        if each.scope.kind == "private" and not each.readable and each.states.get("active")
+    )
     if others:
         yield f"There are memories in {', '.join(others)}: look there with --scope."
-    elif not inactive:
+    if users:
+        named = f"{', '.join(users[:_USERS])}{' and others' if len(users) > _USERS else ''}"
+        yield f"There are memories of {named}: look as one of them, tally --as {users[0]} …"
+    elif not others and not inactive:
         yield from _nothing_anywhere(owner)
 
 

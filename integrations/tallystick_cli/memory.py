@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated, Any, Literal, get_args
 
 import typer
@@ -147,8 +148,14 @@ def review(
     /,
 ) -> Answer:
     """Accept, edit, defer or reject a proposal, or undo what came of it, by a person and for a
-    reason. Without PROPOSAL it walks through all that wait. A person answers at a terminal.
+    reason. Without PROPOSAL it walks through all that wait. A person answers at a terminal;
+    elsewhere it lists them.
     """
+    if proposal is None and not sys.stdin.isatty():
+        listed = call.bound.reviews.list(limit=1_000)
+        told = "A person decides about them at a terminal: tally review"
+        shown = [views.proposal_table(listed), told] if listed else "Nothing waits for a person."
+        return Answer(listed, shown)
     require_person("tally review")
     waiting = (
         call.bound.reviews.list(limit=1_000)

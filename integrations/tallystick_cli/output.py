@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -193,6 +194,15 @@ def _usage_failure(error: typer.TyperException) -> Failure:
     commands = context.command.commands.values() if context.parent is None else ()
     if any(option in each.opts for command in commands for each in command.params):
         message += f" {option} comes after the command: tally COMMAND {option}."
+    missing = getattr(error, "param", None)
+    if missing is not None and missing.name == "reason":
+        message += f" Write: {_line_with_reason(context)}"
     path = context.command_path.removeprefix("tally").strip()
     usage = f"{context.get_usage()}\nAll options: tally help {path}".strip()
     return Failure("usage", message, {"command": path or None}, usage)
+
+
+def _line_with_reason(context: Any) -> str:
+    """Return how a command is written that says why."""
+    places = re.sub(r"[\[\]{}]", "", context.get_usage().partition("[OPTIONS]")[2]).split()
+    return " ".join(["tally", context.info_name, *places, '--reason "…"'])

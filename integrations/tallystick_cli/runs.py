@@ -20,6 +20,7 @@ from tallystick_cli.views import runs as views
 
 _MOST = 1_000
 """Runs that are looked through for the scopes that have some."""
+Opened = Annotated[bool, "Also the memories of somebody else; each look is journaled."]
 _WHOLE = 36
 """Characters of an id."""
 
@@ -46,7 +47,10 @@ def runs(call: Call) -> Answer:
 
 @command(*("run", "steps", "step", "entries", "receipt"), without=("run_id", "step_id"))
 def show(
-    call: Call, step: Annotated[str, "Id of a step or run, or how it begins or ends."], /
+    call: Call,
+    step: Annotated[str, "Id of a step or run, or how it begins or ends."],
+    /,
+    open: Opened = False,
 ) -> Answer:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
     record, recordings = find_run_or_step(call.owner, step), call.owner.recordings
@@ -63,7 +67,8 @@ def show(
     places = _state_of(call.owner, record, run.scope)
     value = {**record.dump(), "entries": entries, "receipt": receipt, "state": places}
     parts = run, record, receipt, entries, compiled, places
-    return Answer(value, lambda: views.step_view(*parts, width=terminal().width))
+    closed = None if open else _closed_to(call.owner, run.scope)
+    return Answer(value, lambda: views.step_view(*parts, closed=closed, width=terminal().width))
 
 
 def _read_or_none(read: Any, step_id: str) -> Any:
@@ -74,12 +79,21 @@ def _read_or_none(read: Any, step_id: str) -> Any:
         return None
 
 
+def _closed_to(owner: BoundTally, scope: Scope) -> str | None:
+    """Return whose memories a recording of a scope may hold, where the owner of the call may not
+    read them; or None.
+    """
+    if owner.spaces.preview_access(scopes=[scope]).scopes[0].decision.allowed:
+        return None
+    return scope.key if scope.kind == "private" else str(scope)
+
+
 def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
     """Return the checkpoints that the task of this step wrote, as thread and checkpoint id."""
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
     if not isinstance(thread, str) or not isinstance(namespace, str):
         return []
-    if not owner.spaces.preview_access(scopes=[scope]).scopes[0].decision.allowed:
+    if _closed_to(owner, scope) is not None:
         # An operator looks into what was recorded; state is read by its own user alone.
         return []
     threads = owner.tally.bind(owner.actor, scope).on("cli").threads
@@ -88,7 +102,7 @@ def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
 
 
 @command("knew", "unseen", "changed", "written", without=("run_id",))
-def why(call: Call) -> Answer:
+def why(call: Call, /, open: Opened = False) -> Answer:
     """Say what the agent knew at a step and why, what it did not see, what changed since the step
     before, and what it wrote.
     """
@@ -101,10 +115,18 @@ def why(call: Call) -> Answer:
     )
     changed = _read_or_none(recordings.changed, record.id)
     written = [each for each in recordings.written(record.run_id) if each.step_id == record.id]
+    closed = None if open else _closed_to(call.owner, recordings.run(record.run_id).scope)
     nothing = "No context is kept that was compiled in this step."
     parts: list[RenderableType] = [
-        nothing if compiled is None else views.decision_table(*compiled),
-        *([] if changed is None else [views.step_diff_view(changed)]),
+        nothing
+        if compiled is None
+        else views.decision_table(
+            *compiled,
+            entries=recordings.entries(record.id),
+            closed=closed,
+        ),
+        # The lines of two requests have the texts of memories.
+        *([] if changed is None or closed is not None else [views.step_diff_view(changed)]),
         *(f"wrote {each.event} {each.memory_id} by {each.by.get('user')}" for each in written),
     ]
     value = {

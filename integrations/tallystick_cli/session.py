@@ -44,17 +44,22 @@ def open_as_owner(
     """Open the tally as its owner, or as the actor named with `--as`, with the rules of a TOML
     file; close it afterwards.
 
-    With `background` follow-up work is done meanwhile. Where a tally has an owner, the owner alone
+    With `create` it is made where there is none, and its place printed. With `background` follow-up
+    work is done meanwhile. Where a tally has an owner, the owner alone
     operates it; without one, whoever may write to its database.
     """
+    chosen = () if rules is None else load_rules(rules)
     try:
-        chosen = () if rules is None else load_rules(rules)
-        opened = Tally.open(where, create=create, background=background, rules=chosen)
+        opened = Tally.open(where, create=False, background=background, rules=chosen)
     except TallyNotFound as error:
-        raise TallyNotFound(
-            f"{error} Make one with `tally init --tally {shown_place(where)}`, or name another "
-            "with --tally."
-        ) from error
+        if not create:
+            place = shown_place(where)
+            raise TallyNotFound(
+                f"{error} `tally remember TEXT --tally {place}` makes one, and so does "
+                "`tally init`; or name another with --tally."
+            ) from error
+        opened = Tally.open(where, background=background, rules=chosen)
+        print_view(f"A new tally: {opened.location}", stderr=True)
     with opened as tally:
         if tally.read_only is not None:
             print_view(f"Read only: {tally.read_only}", stderr=True)

@@ -36,27 +36,44 @@ _OUR_HOOK = re.compile(rf" hook (?:{'|'.join(EVENTS)}) --format claude-code(?![\
 class _Client(NamedTuple):
     """How a client is configured."""
 
-    project: str
-    """The file of a project, below its folder."""
+    project: str | None
+    """The file of a project, below its folder; None where the client has none."""
     user: str
     """The file of a user, below the home."""
     key: str
     """The table of the servers."""
-    answers: Literal["structured", "text"] = "text"
-    """What the client shows its model of an answer."""
-    extra: Mapping[str, str] = {}
+    extra: Mapping[str, Any] = {}
+    """What else stands in an entry."""
+    in_one: bool = False
+    """True if program and arguments are one list."""
 
 
 _CODE = "Library/Application Support" if sys.platform == "darwin" else ".config"
 _CODEX, _CURSOR = ".codex/config.toml", ".cursor/mcp.json"
+_GEMINI = ".gemini/settings.json"
 CLIENTS: Mapping[str, _Client] = {
-    "claude-code": _Client(".mcp.json", ".claude.json", "mcpServers", "structured"),
+    "claude-code": _Client(".mcp.json", ".claude.json", "mcpServers"),
     "cursor": _Client(_CURSOR, _CURSOR, "mcpServers"),
     "vscode": _Client(
         ".vscode/mcp.json", f"{_CODE}/Code/User/mcp.json", "servers", extra={"type": "stdio"}
     ),
-    "codex": _Client(_CODEX, _CODEX, "mcp_servers", "structured"),
+    "codex": _Client(_CODEX, _CODEX, "mcp_servers"),
     "zed": _Client(".zed/settings.json", ".config/zed/settings.json", "context_servers"),
+    "gemini-cli": _Client(_GEMINI, _GEMINI, "mcpServers"),
+    "opencode": _Client(
+        "opencode.json",
+        ".config/opencode/opencode.json",
+        "mcp",
+        extra={"type": "local", "enabled": True},
+        in_one=True,
+    ),
+    "windsurf": _Client(None, ".codeium/windsurf/mcp_config.json", "mcpServers"),
+    "copilot-cli": _Client(
+        ".github/mcp.json",
+        ".copilot/mcp-config.json",
+        "mcpServers",
+        extra={"type": "local", "tools": ["*"]},
+    ),
 }
 
 
@@ -169,9 +186,12 @@ def change_server(
     files = CLIENTS.get(client)
     if files is None:
         raise InvalidInput(f"There is no client {client!r}. Clients are: {', '.join(CLIENTS)}.")
-    file = _file(files.project if scope == "project" else files.user, scope, folder, home)
-    options = ["--answers", "text"] if files.answers == "text" else []
-    entry = {**files.extra, "command": command[0], "args": [*command[1:], *options]}
+    name = files.project if scope == "project" else files.user
+    if name is None:
+        raise InvalidInput(f"{client} reads no configuration of a project. Use --scope user.")
+    file = _file(name, scope, folder, home)
+    words = {"command": command[0], "args": list(command[1:])}
+    entry = {**files.extra, **({"command": list(command)} if files.in_one else words)}
 
     def put_in(text: str) -> str:
         if file.suffix == ".toml":

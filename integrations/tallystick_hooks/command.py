@@ -115,14 +115,13 @@ def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
     """Return the answer of the tally itself. Raises Unanswered."""
     from tallystick.errors import TallystickError
     from tallystick.policy.rules import load_rules
-    from tallystick.tally import Tally
     from tallystick_hooks.handling import react
 
     format: HookFormat = chosen.format
     try:
         event = event_from(payload, chosen.event, format)
         rules = () if chosen.rules is None else load_rules(chosen.rules)
-        with Tally.open(chosen.tally, create=False, background=False, rules=rules) as tally:
+        with _opened(chosen.tally, rules) as tally:
             actor = tally.bind().actor
             if chosen.agent is not None:
                 actor = actor.replace(agent=chosen.agent)
@@ -134,6 +133,19 @@ def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
     if answer.error is not None:
         print(f"tally hook {chosen.event}: {answer.error}", file=sys.stderr)  # noqa: T201
     return answer_in(answer, event, format)
+
+
+def _opened(where: str, rules: Any) -> Any:
+    """Open the tally; one that is made is told of. Raises TallystickError."""
+    from tallystick.errors import TallyNotFound
+    from tallystick.tally import Tally
+
+    try:
+        return Tally.open(where, create=False, background=False, rules=rules)
+    except TallyNotFound:
+        tally = Tally.open(where, background=False, rules=rules)
+        print(f"tally hook: a new tally: {tally.location}", file=sys.stderr)  # noqa: T201
+        return tally
 
 
 def _note_gap(chosen: argparse.Namespace, error: Exception) -> None:

@@ -46,6 +46,48 @@ REASONS: Mapping[str, str] = {
 }
 """The reason of a decision, before the name of the item to which it points, if it does."""
 
+OTHERWISE: Mapping[str, str] = {
+    "policy_denied": "It goes in where the rule that keeps it out does not hold.",
+    "policy_requires_approval": "It goes in once a person has approved it.",
+    "duplicate": "It goes in where {related} does not.",
+    "conflict_loser": "It goes in once {related} is withdrawn, or the two no longer disagree.",
+    "superseded": "It goes in once {related} is forgotten.",
+    "expired": "It goes in where its time is not over.",
+    "stale": "It goes in where it was confirmed or changed more lately.",
+    "empty": "It goes in once it says something.",
+    "below_relevance": "It goes in for a request that shares words or meaning with it.",
+    "over_budget": "It needs {tokens} tokens and {free} were free: {budget} would have held it.",
+    "compacted": "A larger budget, or a larger share of it for the history, would have kept it.",
+    "class_budget": "A larger share for its kind would have held its {tokens} tokens.",
+    "dependency_missing": "It goes in together with what it needs.",
+    "dependency_excluded": "It goes in where {related} does.",
+    "tool_pair_excluded": "It goes in where {related} does.",
+    "unpaired_tool_result": "It goes in behind the call that it answers.",
+}
+"""What would have had to be different for a candidate that was left out, by the reason."""
+
+ITEMS: Mapping[str, str] = {
+    "system": "instructions",
+    "policy": "policy",
+    "user_msg": "message of the user",
+    "assistant_msg": "answer",
+    "task": "task",
+    "constraint": "constraint",
+    "plan": "plan",
+    "memory": "memory",
+    "retrieval_doc": "document",
+    "tool_schema": "tool",
+    "tool_result": "tool result",
+    "artifact": "artifact",
+    "file": "file",
+    "code_diff": "diff",
+    "summary": "summary",
+    "handoff": "handover",
+    "working": "working memory",
+    "other": "item",
+}
+"""What a candidate is."""
+
 KINDS: Mapping[str, str] = {
     "model_call": "model call",
     "tool_call": "tool call",

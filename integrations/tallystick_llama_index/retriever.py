@@ -10,7 +10,14 @@ from typing import Any
 from uuid import UUID
 
 from llama_index.core.base.base_retriever import BaseRetriever
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import (
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    QueryBundle,
+    RelatedNodeInfo,
+    TextNode,
+)
 
 from tallystick.aio import in_thread
 from tallystick.kit import ActorSource, TallyElsewhere, binder_of, check_count, check_names
@@ -32,6 +39,10 @@ _BODY = "\n{metadata_str}\n\n{content}\n"
 class TallyRetriever(BaseRetriever):
     """Recalls memories: `RetrieverQueryEngine.from_args(TallyRetriever(tally,
     similarity_top_k=8))`.
+
+    It fills no memory. What it finds was remembered by `bound.remember` or `remember_many`, which
+    takes documents and nodes too, or by a piece with `capture`, such as
+    `TallyInstrumentation(tally, capture="user")`.
     """
 
     def __init__(
@@ -100,7 +111,11 @@ def with_codes(bound: BoundTally | TallyElsewhere, nodes: Sequence[TextNode]) ->
 
 
 def _node(hit: Hit) -> TextNode:
+    """Return a memory as a node. Metadata of the document that it was stand beside ours, under
+    their own names unless these are ours, and no model reads them.
+    """
     memory = hit.memory
+    stored, document = memory.attributes.get("metadata"), memory.attributes.get("ref_doc_id")
     metadata: dict[str, Any] = {
         "notice": NOTICE,
         "kind": memory.kind,
@@ -109,12 +124,19 @@ def _node(hit: Hit) -> TextNode:
         "version": memory.version,
         "tags": list(memory.tags),
         "source_ids": list(hit.source_ids),
-        "sources": [source.uri or source.title or source.source_type for source in hit.sources],
+        "sources": list(
+            dict.fromkeys(
+                source.uri or source.title or source.source_type for source in hit.sources
+            )
+        ),
         "visible_to": str(hit.visible_to),
         "access_reason": hit.access_reason,
         "signals": dict(hit.signals),
     }
-    fields = {name: value for name, value in metadata.items() if value is not None}
+    fields = {
+        **(stored if isinstance(stored, dict) else {}),
+        **{name: value for name, value in metadata.items() if value is not None},
+    }
     hidden = [name for name in fields if name not in _FOR_MODELS]
     return TextNode(
         id_=memory.id,
@@ -123,6 +145,11 @@ def _node(hit: Hit) -> TextNode:
         metadata=fields,
         excluded_llm_metadata_keys=hidden,
         excluded_embed_metadata_keys=list(fields),
+        relationships=(
+            {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=document)}
+            if isinstance(document, str)
+            else {}
+        ),
     )
 
 

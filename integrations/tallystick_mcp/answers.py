@@ -1,14 +1,14 @@
 """Answers of tools: memory text is data under a notice, and every answer names actor and scope.
 
-An answer is sent once. As structured content it has a short text beside it; as text it has no
-structured content.
+An answer is sent as structured content, and as its JSON in a text for clients that show their model
+nothing else, behind a line for a person.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, TextContent
@@ -22,53 +22,39 @@ from tallystick.records.escaping import as_field
 from tallystick.tally import BoundTally
 from tallystick_mcp.callers import Caller
 
-AnswerForm = Literal["structured", "text"]
-"""How answers are sent: as structured content, or as text for clients that show nothing else."""
+
+def result(caller: Caller, bound: BoundTally, text: str, fields: dict[str, Any]) -> CallToolResult:
+    """Return an answer under the notice of remembered data."""
+    named = {"actor": caller.name, "scope": str(bound.scope), **fields}
+    line = f"{text} (as {caller.name}, in {bound.scope})"
+    return _make_result(line, framed_answer(bound, named))
 
 
-class Answers:
-    """Makes the results of tool calls."""
+def failure(caller: Caller, error: TallystickError) -> CallToolResult:
+    """Return an error on which a model can act. Raises MCPError for every other."""
+    if wire_status(error).mcp is not None:
+        raise protocol_error(error)
+    described = {
+        "actor": caller.name,
+        "scope": str(caller.bound.scope),
+        "error": error_json(error),
+    }
+    return _make_result(str(error), described, is_error=True)
 
-    def __init__(self, form: AnswerForm) -> None:
-        self._form = form
 
-    def result(
-        self, caller: Caller, bound: BoundTally, text: str, fields: dict[str, Any]
-    ) -> CallToolResult:
-        """Return an answer under the notice of remembered data."""
-        named = {"actor": caller.name, "scope": str(bound.scope), **fields}
-        return self._make_result(
-            f"{text} (as {caller.name}, in {bound.scope})", framed_answer(bound, named)
-        )
+def refusal(caller: Caller, fields: dict[str, Any]) -> CallToolResult:
+    """Return what a person did not allow."""
+    described = {"actor": caller.name, "scope": str(caller.bound.scope), "error": fields}
+    return _make_result(str(fields["message"]), described, is_error=True)
 
-    def failure(self, caller: Caller, error: TallystickError) -> CallToolResult:
-        """Return an error on which a model can act. Raises MCPError for every other."""
-        status = wire_status(error)
-        if status.mcp is not None:
-            raise protocol_error(error)
-        described = {
-            "actor": caller.name,
-            "scope": str(caller.bound.scope),
-            "error": error_json(error),
-        }
-        return self._make_result(str(error), described, is_error=True)
 
-    def refusal(self, caller: Caller, fields: dict[str, Any]) -> CallToolResult:
-        """Return what a person did not allow."""
-        described = {"actor": caller.name, "scope": str(caller.bound.scope), "error": fields}
-        return self._make_result(str(fields["message"]), described, is_error=True)
-
-    def _make_result(
-        self, text: str, answer: dict[str, Any], *, is_error: bool = False
-    ) -> CallToolResult:
-        if self._form == "structured":
-            return CallToolResult(
-                content=[TextContent(type="text", text=text)],
-                structured_content=answer,
-                is_error=is_error,
-            )
-        text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=is_error)
+def _make_result(text: str, answer: dict[str, Any], *, is_error: bool = False) -> CallToolResult:
+    whole = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    return CallToolResult(
+        content=[TextContent(type="text", text=text), TextContent(type="text", text=whole)],
+        structured_content=answer,
+        is_error=is_error,
+    )
 
 
 def read_by_rules(

@@ -37,7 +37,6 @@ class Start(TypedDict):
     actor: dict[str, Any]
     scopes: list[str] | None
     rules: str | None
-    answers: str
     approval: str
     person: bool
     name: str
@@ -140,7 +139,6 @@ def _server_of(start: Start) -> TallyServer:
             tally,
             actor=Actor.load(start["actor"]),
             scopes=start["scopes"],
-            answers="text" if start["answers"] == "text" else "structured",
             approval="elsewhere" if start["approval"] == "elsewhere" else "ask",
             person=start["person"],
         )
@@ -157,7 +155,6 @@ def report(
     actor: Actor,
     scopes: Sequence[str] | None,
     rules: str | None,
-    answers: str,
     approval: str,
     person: bool,
 ) -> None:
@@ -169,7 +166,6 @@ def report(
             actor=json.loads(actor.dumps()),
             scopes=None if scopes is None else list(scopes),
             rules=rules,
-            answers=answers,
             approval=approval,
             person=person,
             name=server.name,

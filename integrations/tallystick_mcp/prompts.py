@@ -24,11 +24,11 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
 
         def read(checked: JsonObject) -> dict[str, Any]:
             arguments = {**checked, "scopes": scopes}
-            pack = OPERATIONS["context_pack"].call(caller.bound, arguments)
+            pack = OPERATIONS["pack"].call(caller.bound, arguments)
             return {"text": pack.text, "request": checked["query"]}
 
         try:
-            answer = read_by_rules(caller.bound, "memory_context_pack", {"query": request}, read)
+            answer = read_by_rules(caller.bound, "memory_pack", {"query": request}, read)
         except TallystickError as error:
             raise protocol_error(error) from error
         text = add_reader(caller, caller.bound, answer["text"] or "Memory has nothing about it.")

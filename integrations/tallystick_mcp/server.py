@@ -23,8 +23,8 @@ from tallystick.kit import (
 from tallystick.operations import NOTICE, Arguments, not_approved
 from tallystick.records import Actor, Scope
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
-from tallystick_mcp import prompts, resources
-from tallystick_mcp.answers import AnswerForm, Answers, protocol_error
+from tallystick_mcp import answers, prompts, resources
+from tallystick_mcp.answers import protocol_error
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.asking import Question, Verdict, can_ask, put, verdict
 from tallystick_mcp.callers import Caller, Callers, as_agents, caller_of
@@ -112,11 +112,10 @@ class TallyServer(StdioServer):
         *,
         name: str,
         approval: Approval,
-        answers: AnswerForm,
     ) -> None:
         super().__init__(name, instructions=_INSTRUCTIONS)
         self.tally = tally
-        self._callers, self._approval, self._answers = callers, approval, Answers(answers)
+        self._callers, self._approval = callers, approval
         resources.add_to(self, callers)
         prompts.add_to(self, callers)
 
@@ -142,7 +141,7 @@ class TallyServer(StdioServer):
         try:
             return await self._answer_tool_call(caller, name, arguments, context)
         except TallystickError as error:
-            return self._answers.failure(caller, error)
+            return answers.failure(caller, error)
 
     async def get_prompt(
         self,
@@ -167,7 +166,8 @@ class TallyServer(StdioServer):
     ) -> CallToolResult | InputRequiredResult:
         tool = TOOLS.get(name)
         if tool is None:
-            raise InvalidInput(f"There is no such tool. Tools are: {', '.join(TOOLS)}.")
+            unknown = InvalidInput(f"There is no such tool. Tools are: {', '.join(TOOLS)}.")
+            raise protocol_error(unknown)
         valid = _validate_arguments(name, tool.arguments, arguments)
         call = await in_thread(call_of, caller, name, valid)
         answered = verdict(context)
@@ -176,7 +176,7 @@ class TallyServer(StdioServer):
             call = await in_thread(cleaned_call, call)
             if valid.mode == "preview":
                 preview = await in_thread(_shown_preview, call)
-                return self._answers.result(
+                return answers.result(
                     caller, call.bound, f"Preview of {valid.action}", preview.fields
                 )
             confirmation = await self._confirmation(call, valid, context, answered)
@@ -187,7 +187,7 @@ class TallyServer(StdioServer):
         if not isinstance(check, AllowedToolCall):
             return check
         text, fields = await in_thread(call.run, check)
-        return self._answers.result(caller, call.bound, text, fields)
+        return answers.result(caller, call.bound, text, fields)
 
     async def _confirmation(
         self,
@@ -220,7 +220,7 @@ class TallyServer(StdioServer):
             answered = outcome
         answer, token = answered
         if answer != "yes":
-            return self._answers.refusal(
+            return answers.refusal(
                 call.caller, not_approved("manage", "The user was asked and did not allow it.")
             )
         return _Confirmed(await in_thread(confirmed_call, call, token), answered)
@@ -319,7 +319,6 @@ def serve(
     callers: Callers | None = None,
     name: str = "tallystick",
     approval: Approval = "ask",
-    answers: AnswerForm = "structured",
     person: bool = False,
 ) -> TallyServer:
     """Return an MCP server for a tally.
@@ -333,14 +332,12 @@ def serve(
     Whoever calls is an agent, named after its client unless the actor names one. Before a change a
     person is asked through the client; with `approval="elsewhere"` the application asks. With
     `person` the client is a program of a person and no model: it acts as the person, and confirms
-    changes with the tokens of their previews. `answers="text"` sends answers as text, for clients
-    that show their models nothing else. Raises InvalidInput, InvalidScope, Denied where nobody
-    acts.
+    changes with the tokens of their previews. Raises InvalidInput, InvalidScope, Denied where
+    nobody acts.
     """
     check_tally(tally, "serve({})")
     check_actor(actor, "serve")
     check_word("approval", approval, Approval)
-    check_word("answers", answers, AnswerForm)
     if callers is None:
         callers = _fix_caller(tally, actor, scopes)
     elif actor is not None or scopes is not None:
@@ -350,7 +347,7 @@ def serve(
         raise InvalidInput("`person` is for a program of a person: leave the agent out.")
     if not person:
         callers = as_agents(callers)
-    return TallyServer(opened, callers, name=name, approval=approval, answers=answers)
+    return TallyServer(opened, callers, name=name, approval=approval)
 
 
 def _fix_caller(

@@ -39,6 +39,7 @@ from pydantic_ai.tools import DeferredToolRequests, ToolDefinition, ToolDenied
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.kit import (
+    UNNAMED_AGENT,
     ActorSource,
     AnswerFacts,
     Binder,
@@ -52,7 +53,6 @@ from tallystick.kit import (
     begin_call,
     check_flag,
     checked_speakers,
-    default_agent_name,
     has_rules,
     is_enforced,
     is_nested,
@@ -248,7 +248,7 @@ class TallyRecorder(OncePerAgent):
         thread = {"thread_id": conversation} if conversation else {}
         return RootRun.join(
             self._bound(ctx),
-            self.agent_name or agent or default_agent_name(),
+            self.agent_name or agent or UNNAMED_AGENT,
             goal=prompt_text(ctx.prompt) or _earlier_goal(ctx),
             metadata={"pydantic_ai_run_id": ctx.run_id, **thread},
         )

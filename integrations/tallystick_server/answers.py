@@ -111,7 +111,9 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _answer_malformed(request: Request, error: RequestValidationError) -> Response:
-        return await _ours(request, InvalidInput(f"{_explain(error)}."))
+        place = next(iter(_Explained(error).errors()), {"loc": ()})["loc"]
+        argument = str(place[0]) if place else None
+        return await _ours(request, InvalidInput(f"{_explain(error)}.", argument=argument))
 
     @app.exception_handler(HTTPException)
     async def _of_http(request: Request, error: HTTPException) -> Response:

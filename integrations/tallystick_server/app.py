@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -79,7 +80,59 @@ def openapi() -> dict[str, Any]:
 
 @cache
 def _describe_api() -> dict[str, Any]:
-    return _routes(None).openapi()
+    described = _routes(None).openapi()
+    described["components"]["securitySchemes"] = {"token": _TOKEN}
+    described["security"] = [{"token": []}]
+    for methods in described["paths"].values():
+        for entry in methods.values():
+            # FastAPI has the model under the type of an answer that is no error.
+            problem = entry["responses"]["default"]["content"]
+            problem["application/problem+json"] = problem.pop("application/json")
+            for parameter in entry.get("parameters", ()):
+                _leave_out_defaults(parameter["schema"])
+                if parameter["in"] == "query":
+                    _say_texts(parameter)
+    for schema in described["components"]["schemas"].values():
+        _leave_out_defaults(schema)
+    return described
+
+
+_TOKEN = {
+    "type": "http",
+    "scheme": "bearer",
+    "description": "A token of `tally token make`. On the socket of `tally serve` none is needed.",
+}
+
+
+def _say_texts(parameter: dict[str, Any]) -> None:
+    """Say what a text in a URL may be: an empty one is none, and a number of microseconds is no
+    time.
+    """
+    schema = parameter["schema"]
+    if parameter["required"] and schema.get("type") == "string":
+        schema.setdefault("minLength", 1)
+    for part in (schema, *schema.get("anyOf", ())):
+        choices = part.get("anyOf", ())
+        if any(each.get("format") == "date-time" for each in choices):
+            part["anyOf"] = [each for each in choices if each.get("type") != "integer"]
+
+
+def _leave_out_defaults(schema: dict[str, Any]) -> None:
+    """Name the defaults of a schema in its descriptions alone: generators of clients take a field
+    with a default for one that is always there.
+    """
+    default = schema.pop("default", None)
+    if default not in (None, [], {}, ""):
+        described = str(schema.get("description", "")).rstrip(".")
+        schema["description"] = f"{described}. Default: {json.dumps(default)}.".lstrip(". ")
+    for several in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        for each in schema.get(several, ()):
+            _leave_out_defaults(each)
+    for each in schema.get("properties", {}).values():
+        _leave_out_defaults(each)
+    for inner in ("items", "additionalProperties"):
+        if isinstance(schema.get(inner), dict):
+            _leave_out_defaults(schema[inner])
 
 
 class _Route(APIRoute):

@@ -94,6 +94,14 @@ def _read(checker: TypeAdapter[Any], content: bytes) -> Any:
     try:
         return checker.validate_python(json.loads(content))
     except ValidationError as error:
-        raise InvalidInput(f"{explain_validation(error, whole=BODY)}.") from error
+        place = error.errors(include_url=False, include_context=False, include_input=False)[0][
+            "loc"
+        ]
+        argument = str(place[0]) if place else None
+        told = f"{explain_validation(error, whole=BODY)}."
+        raise InvalidInput(told, argument=argument) from error
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise InvalidInput(f"The body is no JSON: {error.msg}, at {where}.") from error
     except (ValueError, RecursionError) as error:
         raise InvalidInput("The body is no JSON that can be read.") from error

@@ -68,7 +68,13 @@ def _group(group: str, *routes: Route) -> tuple[Route, ...]:
 ROUTES: tuple[Route, ...] = (
     *_group(
         "Memory",
-        _route("remember", "POST /memories", "POST /memory/remember", "POST /memory/write"),
+        _route(
+            "remember",
+            "POST /remember",
+            "POST /memories",
+            "POST /memory/remember",
+            "POST /memory/write",
+        ),
         _route("remember_many", "POST /memories/batch"),
         _route("memories", "GET /memories", cursor=("before", "id")),
         _route("recall", "POST /recall", "POST /memory/read"),
@@ -95,7 +101,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     *_group(
         "Context",
-        _route("context_pack", "POST /context/pack"),
+        _route("pack", "POST /pack", "POST /context/pack"),
         _route("wake", "POST /context/wake"),
         _route("session_set", "POST /context/session"),
         _route("working_set", "POST /working"),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Callable, Iterator
-from types import ModuleType
 from typing import Any, cast
 
 import pytest
@@ -17,7 +15,7 @@ from langchain_core.tools import tool
 from tallystick import Actor, Tally
 from tallystick.tally import BoundTally
 from tallystick.testing.adapter_contract import AdapterContract
-from tallystick_langchain import TallyCallbackHandler
+from tallystick_langchain import TallyCallbackHandler, TallyMiddleware
 
 OpenTally = Callable[..., Tally]
 
@@ -257,12 +255,47 @@ def test_a_resumed_run_has_the_goal_of_the_turn_that_it_goes_on_with(
         ]
 
 
-def test_a_graph_without_a_name_has_that_of_its_server_or_of_the_script(
-    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_new_process", [False, True])
+def test_what_the_user_said_is_kept_once_where_an_agent_waits_and_goes_on(
+    open_sqlite: OpenTally, is_new_process: bool
 ) -> None:
-    main = ModuleType("__main__")
-    main.__file__ = "/shop/support_bot.py"
-    monkeypatch.setitem(sys.modules, "__main__", main)
+    """The handler keeps it while the agent waits, and the middleware sees it again at the end."""
+    from langchain.agents import create_agent
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.types import Command, interrupt
+
+    @tool
+    def refund(order: int) -> str:
+        """Refund an order."""
+        return str(interrupt({"refund": order}))
+
+    call = AIMessage("", tool_calls=[{"name": "refund", "args": {"order": 1002}, "id": "c1"}])
+    model, saver = _says(call, "It is on its way."), InMemorySaver()
+    said = "I am Dan from Bern. Please refund 1002."
+
+    def invoke(tally: Tally, given: Any) -> None:
+        middleware = TallyMiddleware(tally, capture="user")
+        agent = create_agent(model, [refund], middleware=[middleware], checkpointer=saver)
+        handler = TallyCallbackHandler(tally, capture="both", strict=True)
+        agent.invoke(given, {"callbacks": [handler], "configurable": {"thread_id": "t"}})
+
+    with open_sqlite() as tally:
+        invoke(tally, {"messages": [("user", said)]})
+        assert [turn.content for turn in tally.bind().memories()] == [said]
+        if not is_new_process:
+            invoke(tally, Command(resume="yes"))
+    with open_sqlite() as tally:
+        if is_new_process:
+            invoke(tally, Command(resume="yes"))
+        turns = [turn.content for turn in tally.bind().memories()]
+        assert turns == ["It is on its way.", said]
+        after, before = tally.bind().recordings.runs()
+        assert (before.status, after.metadata["continues"]) == ("blocked", before.id)
+
+
+def test_a_graph_without_a_name_has_that_of_its_server_or_is_an_agent(
+    open_sqlite: OpenTally,
+) -> None:
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         config: Any = {"callbacks": [handler]}
@@ -274,5 +307,5 @@ def test_a_graph_without_a_name_has_that_of_its_server_or_of_the_script(
         assert [run.agent_name for run in tally.bind().recordings.runs()] == [
             "nightly",
             "support",
-            "support_bot",
+            "agent",
         ]

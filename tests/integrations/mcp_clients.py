@@ -38,7 +38,7 @@ async def connected(
 
 
 def payload(result: Any) -> dict[str, Any]:
-    """The structured content of an answer, which is not repeated in its text."""
+    """The structured content of an answer, which its second text repeats."""
     structured: dict[str, Any] = result.structured_content
     assert structured is not None, result
     return structured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from mcp import Client
@@ -50,8 +51,9 @@ async def over_mcp(client: Client, said: list[Any]) -> list[str]:
     async def call(tool: str, **arguments: Any) -> dict[str, Any]:
         result = await client.call_tool(tool, arguments)
         answer: dict[str, Any] = result.structured_content or {}
-        texts = [getattr(part, "text", None) for part in result.content]
-        said.append({"tool": tool, "arguments": arguments, "answer": answer, "texts": texts})
+        line, written = [getattr(part, "text", "") for part in result.content]
+        assert json.loads(written) == answer
+        said.append({"tool": tool, "arguments": arguments, "answer": answer, "texts": [line]})
         if result.is_error:
             refused.append(answer["error"]["code"])
         return answer

@@ -343,6 +343,7 @@ _QUERIES: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "GET /policy": lambda world: {"tool": "deploy"},
 }
 _FORMS: Mapping[str, Callable[[World], dict[str, Any]]] = {
+    "POST /make/{making}": lambda world: {"mode": "apply", "content": "The heron is grey."},
     "POST /jobs/retry": lambda world: {"job_id": world.job, "reason": "r"},
     "POST /jobs/cancel": lambda world: {"job_id": world.job},
     "POST /tokens/revoke": lambda world: {"token_id": world.ada.tokens.make("t").id},
@@ -365,6 +366,7 @@ def way_of_page(place: str) -> Way:
             "proposal_id": lambda: world.proposal,
             "job_id": lambda: world.job,
             "change": lambda: "hide",
+            "making": lambda: "remember",
             "number": lambda: world.entry if "/entries/" in path else "1",
         }
         names = re.findall(r"{(\w+)}", path)

@@ -98,6 +98,16 @@ def test_show_why_and_trace_decide_alike_and_each_look_is_journaled(place: Path,
         ] * 3
 
 
+def test_memories_of_another_are_closed_until_they_are_opened(place: Path, run: Run) -> None:
+    step = _step(place)
+    for command in ("show", "why"):
+        closed, opened = run(command, step)[1], run(command, step, "--open")[1]
+        assert "heliotrope" not in closed
+        assert "a memory of ada" in closed
+        assert "heliotrope" in opened
+        assert "heliotrope" in run("--as", "ada", command, step)[1]
+
+
 def test_a_look_at_a_recording_lets_nobody_read_the_memory(place: Path, run: Run) -> None:
     shown = json.loads(run("trace", _step(place), "code word", "--json")[1])
     assert {origin["raw"] for origin in shown} == {None}

@@ -121,7 +121,40 @@ def test_a_tally_that_is_empty_or_absent_says_how_to_begin(tmp_path: Path) -> No
 
     code, output, errors = run_piped("runs", "--tally", str(tmp_path / "none"))
     assert (code, output) == (2, "")
-    assert f"Make one with `tally init --tally {tmp_path / 'none'}`" in errors
+    assert f"`tally remember TEXT --tally {tmp_path / 'none'}` makes one" in errors
+
+
+def test_a_list_of_a_tally_with_many_users_names_them_and_says_whose_a_run_is(
+    tmp_path: Path,
+) -> None:
+    place = str(tmp_path / "many")
+    with Tally.open(place, background=False) as tally:
+        bob = tally.user("bob")
+        bob.remember("I am allergic to nuts.")
+        bob.run("cook", goal="What can I eat?", metadata={"thread_id": "7"}).end()
+    told = run_piped("memories", "--tally", place)[1]
+    assert "There are memories of bob: look as one of them, tally --as bob …" in " ".join(
+        told.split()
+    )
+    listed = run_piped("runs", "--tally", place)[1]
+    assert "What can I eat?" in listed
+    assert "bob, conversation 7, cook" in listed
+
+
+def test_a_review_without_a_terminal_lists_what_waits(tmp_path: Path) -> None:
+    place = str(tmp_path / "none")
+    Tally.open(place, background=False).close()
+    code, output, errors = run_piped("review", "--tally", place)
+    assert (code, output, errors) == (0, "Nothing waits for a person.\n", "")
+    assert run_piped("review", "--tally", place, "--json")[1].strip() == "[]"
+
+
+def test_what_keeps_something_makes_the_tally_and_says_where(tmp_path: Path) -> None:
+    place = tmp_path / "new"
+    code, output, errors = run_piped("remember", "We indent with tabs.", "--tally", str(place))
+    assert (code, errors) == (0, f"A new tally: {place}\n")
+    assert "is remembered" in output
+    assert run_piped("remember", "We dedent.", "--tally", str(place))[2] == ""
 
 
 def test_an_id_goes_by_its_beginning_or_its_end_everywhere(run: Run, filled: FilledTally) -> None:
@@ -205,6 +238,7 @@ def test_a_step_is_compiled_anew_with_other_weights_and_another_provider(
         (("export-receipt", "RUN", "--out", "/none/receipt"), "os_error", "/none/receipt: No such"),
         (("approve", "APPROVAL", "--reason", "x"), "invalid_input", "person at a terminal"),
         (("recall",), "usage", "Missing argument"),
+        (("recover", "x"), "usage", 'Write: tally recover MEMORY --reason "…"'),
         (("recall", "x", "--limt", "3"), "usage", "--limit"),
         (("recall", "x", "--limit", "many"), "usage", "--limit"),
         (("memores",), "usage", "Did you mean 'memories'"),

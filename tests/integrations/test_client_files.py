@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,10 @@ def test_a_server_is_put_in_and_taken_out_and_the_rest_stays(
     client: str, scope: Any, tmp_path: Path
 ) -> None:
     places: dict[str, Any] = {"folder": tmp_path / "project", "home": tmp_path / "home"}
+    if client == "windsurf" and scope == "project":
+        with pytest.raises(InvalidInput, match="--scope user"):
+            change_server(client, scope, COMMAND, **places)
+        return
     fresh = change_server(client, scope, COMMAND, **places)
     fresh.file.parent.mkdir(parents=True)
     fresh.file.write_text(before(client))
@@ -72,8 +77,8 @@ def test_a_server_is_put_in_and_taken_out_and_the_rest_stays(
     change_server(client, scope, COMMAND, remove=True, **places).write()
 
     entry = parsed(installed, fresh.file)[CLIENTS[client].key]["tallystick"]
-    assert entry["command"] == "tally"
-    assert entry["args"][: len(COMMAND) - 1] == COMMAND[1:]
+    words = [entry["command"], *entry["args"]] if "args" in entry else entry["command"]
+    assert words == COMMAND
     assert change.backup.read_text() == before(client)
     assert again.diff == ""
     assert [line for line in installed.splitlines() if "tally" not in line] != []
@@ -84,13 +89,13 @@ def test_a_server_is_put_in_and_taken_out_and_the_rest_stays(
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_file_of_our_own_goes_with_the_entry(client: str, tmp_path: Path) -> None:
-    change = change_server(client, "project", COMMAND, folder=tmp_path)
+    change = change_server(client, "user", COMMAND, home=tmp_path)
     change.write()
     assert parsed(change.file.read_text(), change.file)
-    change_server(client, "project", COMMAND, remove=True, folder=tmp_path).write()
+    change_server(client, "user", COMMAND, remove=True, home=tmp_path).write()
 
     assert not change.file.exists()
-    assert change_server(client, "project", COMMAND, remove=True, folder=tmp_path).diff == ""
+    assert change_server(client, "user", COMMAND, remove=True, home=tmp_path).diff == ""
 
 
 def test_hooks_stand_beside_those_of_others(tmp_path: Path) -> None:
@@ -291,17 +296,70 @@ def test_any_file_takes_an_entry_and_gives_it_back(value: dict[str, Any], indent
         assert without == {**value, "our hooks": {"x": left}}
 
 
+def _put_on_path(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Put this Python on the path, as an environment that is active does."""
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(python.parent), prepend=":")
+
+
+def test_a_server_is_started_before_it_is_written_and_the_tally_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _put_on_path(monkeypatch, tmp_path)
+    code, _, errors = run_piped("mcp", "install", "claude-code")
+
+    assert code == 0, errors
+    assert f"A new tally: {tmp_path}/.tally" in errors
+    assert "✓ the server starts, with 4 tools" in errors
+    written = (tmp_path / ".mcp.json").read_text()
+    entry = json.loads(written)["mcpServers"]["tallystick"]
+    assert [entry["command"], *entry["args"][:3]] == ["python", "-m", "tallystick_cli", "mcp"]
+    assert str(tmp_path) not in written
+
+
+def test_a_server_that_does_not_start_is_not_written_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rules = tmp_path / "rules.toml"
+    rules.write_text("")
+    _put_on_path(monkeypatch, tmp_path)
+    python = tmp_path / "bin" / "python"
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *stdio*) echo "no extra of ours" >&2; exit 1;; esac\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    code, output, errors = run_piped("mcp", "install", "cursor")
+    assert (code, output) == (2, "")
+    assert "nothing was written" in errors
+    assert "said: no extra of ours" in errors
+    assert not (tmp_path / ".cursor").exists()
+
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert "No Python on the path has tallystick" in run_piped("mcp", "install", "cursor")[2]
+    code, _, errors = run_piped("mcp", "install", "cursor", "--tally", str(tmp_path.parent / "x"))
+    assert "is not below this folder" in errors
+
+
 def test_the_line_of_a_hook_finds_the_tally_wherever_the_agent_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shell reads it as Claude Code runs it, with spaces in every place."""
     project = tmp_path / "a project"
     project.mkdir()
+    (project / "our rules.toml").write_text("")
     monkeypatch.chdir(project)
+    _put_on_path(monkeypatch, tmp_path)
     code, output, errors = run_piped(
         "hook", "install", "--tally", "my tally", "--rules", "our rules.toml", "--json"
     )
-    assert (code, errors) == (0, "")
+    assert code == 0, errors
+    assert f"A new tally: {project}/my tally" in errors
+    assert "✓ the hooks start" in errors
     assert json.loads(output)["written"]
     settings = json.loads((project / ".claude" / "settings.json").read_text())
     [group] = settings["hooks"]["PreToolUse"]

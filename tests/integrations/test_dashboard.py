@@ -303,8 +303,12 @@ def test_a_page_of_two_hundred_has_less_than_150_kb_with_all_that_it_loads(
 def test_a_step_shows_what_the_model_saw_and_why(ada: Browser, played: Played) -> None:
     page = ada.get(f"steps/{played.step_id}")
 
-    for candidate in ("task", "vault", "note", "again", "evil", "long"):
-        assert f">{candidate}</a>" in page.source, candidate
+    for candidate in ("message of the user task", "file vault", "file note", "file evil"):
+        assert f"<small>{candidate}</small>" in page.source, candidate
+    assert ">When does the heron nest?</a>" in page.source
+    assert ">withheld by policy</a>" in page.source
+    # What would have had to be different.
+    assert "It goes in where “The heron nests in March: a note.” does not." in page.text
     for text in (
         "the latest request always goes in",
         "says the same as",
@@ -324,8 +328,8 @@ def test_a_step_shows_what_the_model_saw_and_why(ada: Browser, played: Played) -
     assert float(shares[0][0]) == 0
     assert sum(float(width) for _, width in shares) == pytest.approx(1000, abs=1)
     left_out = ada.get(f"steps/{played.step_id}?show=exclude")
-    assert ">task</a>" not in left_out.source
-    assert ">note</a>" in left_out.source
+    assert "message of the user task" not in left_out.source
+    assert "file again" in left_out.source + page.source
     assert ada.get(f"steps/{played.step_id}?show=odd").status == 422
 
 

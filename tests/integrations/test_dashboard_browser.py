@@ -140,6 +140,7 @@ class Window:
             "source": f"/sources/{played.source_id}",
             "spaces": "/spaces?user=ada",
             "access": "/spaces/access?user=ada",
+            "make": "/make/remember",
             "export": "/export",
             "counts": "/export/counts",
             "disk": "/health/disk",

@@ -293,6 +293,16 @@ def test_the_command_answers_with_json_and_an_exit_code(
     assert started[2] == denied[2] == unruled[2] == ""
 
 
+def test_a_hook_makes_the_tally_on_first_use_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = ("--tally", str(tmp_path / "new"))
+    first = hook(monkeypatch, capsys, '{"session": "s1"}', "session-start", *at)
+    second = hook(monkeypatch, capsys, '{"session": "s1"}', "session-start", *at)
+    assert (first[0], first[2]) == (0, f"tally hook: a new tally: {tmp_path / 'new'}\n")
+    assert second[2] == ""
+
+
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("broken", ["tally", "rules", "input"])
 def test_with_rules_a_tool_is_stopped_when_they_cannot_be_checked_and_nothing_else_is(
@@ -304,7 +314,7 @@ def test_with_rules_a_tool_is_stopped_when_they_cannot_be_checked_and_nothing_el
 ) -> None:
     rules = place.parent / "rules.toml"
     rules.write_text("" if broken != "rules" else '[[rules]]\nid = "half"')
-    where = place.parent / "nowhere" if broken == "tally" else place
+    where = rules if broken == "tally" else place  # a file, where a folder has to be
     text = '{"session": "s1", "tool": "ls"}' if broken != "input" else "no json"
     at, by = ("--tally", str(where)), ("--rules", str(rules))
 

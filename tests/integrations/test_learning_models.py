@@ -63,7 +63,8 @@ def _langchain(answer: str) -> StructuredModel:
         while True:
             yield AIMessage(answer)
 
-    return tallystick_langchain.LearningModel(GenericFakeChatModel(messages=answers()))
+    model = GenericFakeChatModel(messages=answers())
+    return tallystick_langchain.LearningModel(model, structured_output=False)
 
 
 class _Llm(CustomLLM):
@@ -118,7 +119,7 @@ def test_a_model_extracts_in_a_recorded_step(
     [
         lambda **given: tallystick_pydantic_ai.LearningModel("test", **given),
         lambda **given: tallystick_langchain.LearningModel(
-            GenericFakeChatModel(messages=iter(())), **given
+            GenericFakeChatModel(messages=iter(())), **{"structured_output": False, **given}
         ),
         lambda **given: tallystick_llama_index.LearningModel(MockLLM(), **given),
     ],
@@ -152,6 +153,11 @@ def test_a_model_without_structured_output_is_asked_for_its_text() -> None:
     ):
         answer = model.answer("Extract.", "I live in Berlin.", ModelSchema)
         assert answer.value == PROSE
+
+
+def test_a_chat_model_that_cannot_answer_with_a_record_is_refused_when_it_is_given() -> None:
+    with pytest.raises(InvalidInput, match=r"GenericFakeChatModel.*structured_output=False"):
+        tallystick_langchain.LearningModel(GenericFakeChatModel(messages=iter(())))
 
 
 def test_tokens_of_an_answer_that_is_no_record_are_passed_on() -> None:
@@ -195,6 +201,9 @@ class _Ollama(GenericFakeChatModel):
 
     model: str
     base_url: str = "http://localhost:11434"
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self
 
 
 class _LlamaOllama(MockLLM):

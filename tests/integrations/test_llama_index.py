@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from llama_index.core.llms import MockLLM
+from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.query_engine import RetrieverQueryEngine
-from llama_index.core.schema import MetadataMode
+from llama_index.core.schema import Document, MetadataMode, TextNode
 
 from tallystick import Actor, Tally
 from tallystick.tally import BoundTally
@@ -56,6 +57,25 @@ def test_a_model_sees_the_text_and_who_said_it_but_no_bookkeeping(open_sqlite: O
     assert "speaker: Ada" in shown
     assert not any(word in shown for word in ("source_ids", "signals", "visible_to"))
     assert hits.node.get_content(MetadataMode.EMBED) == "The heron nests in March."
+
+
+def test_a_node_keeps_the_metadata_and_the_document_of_what_was_remembered(
+    open_sqlite: OpenTally,
+) -> None:
+    document = Document(
+        text="The heron nests in March.",
+        metadata={"file_name": "birds.md", "page": 3, "kind": "chapter"},
+    )
+    [piece] = SentenceSplitter().get_nodes_from_documents([document])
+    with open_sqlite() as tally:
+        tally.bind().remember_many([piece])
+        [hit] = TallyRetriever(tally).retrieve("heron")
+
+    assert (hit.metadata["file_name"], hit.metadata["page"]) == ("birds.md", 3)
+    assert hit.metadata["kind"] == "document"  # a name of ours says what ours says
+    assert isinstance(hit.node, TextNode)
+    assert hit.node.ref_doc_id == document.id_
+    assert "birds.md" not in hit.node.get_content(MetadataMode.LLM)
 
 
 def test_the_asynchronous_way_finds_the_same(open_sqlite: OpenTally) -> None:

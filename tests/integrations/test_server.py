@@ -674,6 +674,18 @@ def test_a_path_a_method_or_a_type_that_is_not_taken_is_a_problem_that_says_what
     assert taken.status_code == 200
 
 
+def test_what_is_wrong_in_a_body_is_named_with_its_field_or_its_place(there: Served) -> None:
+    http = there.http(there.token(), **{"content-type": "application/json"})
+    broken = http.post("/v1/remember", content=b'{"content": "Bees.",\n "kind": }')
+    absent = http.post("/v1/remember", json={"kind": "fact"})
+    surplus = http.post("/v1/remember", json={"content": "Bees.", "kindd": "fact"})
+    long = http.post("/v1/remember", json={"content": "Bees. " * 1_000, "kindd": "fact"})
+
+    assert problem(broken)["detail"].endswith("line 2, column 10.")
+    assert problem(absent)["facts"] == {"argument": "content"}
+    assert problem(surplus)["facts"] == problem(long)["facts"] == {"argument": "kindd"}
+
+
 async def test_a_caller_beyond_a_limit_learns_when_to_try_again(tmp_path: Path) -> None:
     limits = Settings.read(rate_limits={"read": 2})
     with Tally.open(tmp_path / "t", owner=ROOT, settings=limits, background=False) as tally:

@@ -63,7 +63,7 @@ STEPS = [
     Step("explore", {"around": "{heron.id}"}, ("explore", "{heron.id}")),
     Step("wake", {"budget_tokens": 300}, ("wake", "--budget", "300")),
     Step(
-        "context_pack",
+        "pack",
         {"query": "tide", "budget_tokens": 300},
         ("pack", "tide", "--budget", "300"),
     ),

@@ -127,7 +127,13 @@ def seen_of(package: Package) -> dict[str, Any]:
     Raises SystemExit for a script that fails.
     """
     version = f"from importlib.metadata import version; print(version({package.distribution!r}))"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LANGSMITH_TRACING": "false"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "LANGSMITH_TRACING": "false",
+        # For a server of ours that a client of another package starts.
+        "SERVER_PYTHON": sys.executable,
+    }
     run = [str(package.python), "-m", f"tests.peers.packages.{package.name}"]
     result = subprocess.run(
         run, cwd=ROOT, env=environment, capture_output=True, text=True, check=False

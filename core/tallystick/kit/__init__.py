@@ -19,14 +19,14 @@ from tallystick.kit.arguments import (
 from tallystick.kit.background import Background, JobRunning, on_close
 from tallystick.kit.binder import ActorSource, Binder, RemoteBinder, binder_of, named_actor
 from tallystick.kit.call_tree import (
+    UNNAMED_AGENT,
     AnswerFacts,
     OpenCall,
     RootRun,
     StreamTimes,
     answer_summary,
     begin_call,
-    default_agent_name,
-    goal_of_thread,
+    earlier_run,
     run_under_way,
 )
 from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
@@ -104,7 +104,7 @@ from tallystick.kit.wire_tap import attribute_requests, tap
 from tallystick.policy.tool_schemas import SchemaReader
 from tallystick.storage.move.foreign_stores import require_tables, rows_of_store
 from tallystick.tally.call_rules import CallKind, enforcing
-from tallystick.tally.session_turns import OBSERVER
+from tallystick.tally.session_turns import CONTINUES, OBSERVER
 
 __all__ = [
     "AGENT_CONFIG",
@@ -138,7 +138,9 @@ __all__ = [
     "JobRunning",
     "MEMORIES",
     "MEMORY_BUDGET",
+    "CONTINUES",
     "OBSERVER",
+    "UNNAMED_AGENT",
     "OpenCall",
     "RemoteBinder",
     "RequestCompiler",
@@ -171,13 +173,12 @@ __all__ = [
     "confirm_token",
     "confirmed_version",
     "decide_as_person",
-    "default_agent_name",
     "describe_value",
     "dump_model",
+    "earlier_run",
     "enforcing",
     "framed_hits",
     "framed_pieces",
-    "goal_of_thread",
     "has_rules",
     "is_enforced",
     "is_nested",

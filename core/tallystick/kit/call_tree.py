@@ -7,15 +7,13 @@ calls and retrievals below it become steps of that run.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tallystick.kit.rendering import ToolCall, recordable_metadata
 from tallystick.recorder import Run, Step, current_run, current_step
-from tallystick.records import LONGEST_NAME, EntryKind, StepKind, StepStatus
+from tallystick.records import LONGEST_NAME, EntryKind, RunRecord, StepKind, StepStatus
 from tallystick.tally import BoundTally
 from tallystick.tally.observed_calls import is_open
 from tallystick.tally.services import services_of
@@ -185,25 +183,17 @@ _LOOK_BACK = 200
 """Runs of the scope, the newest, among which an earlier one of a thread is looked for."""
 
 
-def default_agent_name() -> str:
-    """Return the name of an agent that has none: that of the script which was started, such as
-    `support_bot` of `python support_bot.py`; else `agent`.
-    """
-    main = sys.modules.get("__main__")
-    file = getattr(main, "__file__", None)
-    # A module started with `-m` has a spec, and a console script no suffix: both are launchers.
-    if isinstance(file, str) and file.endswith(".py") and getattr(main, "__spec__", None) is None:
-        return Path(file).stem
-    return "agent"
+UNNAMED_AGENT = "agent"
+"""The name of an agent that nobody named."""
 
 
-def goal_of_thread(bound: BoundTally, thread_id: str) -> str | None:
-    """Return the goal of the newest run of a thread that has one, for a run that goes on with it;
-    None if none of the newest 200 runs of the scope does.
+def earlier_run(bound: BoundTally, thread_id: str) -> RunRecord | None:
+    """Return the newest run of a thread that has a goal, for a run that goes on with it; None if
+    none of the newest 200 runs of the scope does.
     """
     return next(
         (
-            run.goal
+            run
             for run in bound.recordings.runs(limit=_LOOK_BACK)
             if run.goal and str(run.metadata.get("thread_id")) == thread_id
         ),

@@ -12,7 +12,7 @@ from tallystick.memory.history import activity, history, reads
 from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
 from tallystick.memory.matching import ForgetRequest, forget_matching
-from tallystick.memory.packs import context_pack, wake
+from tallystick.memory.packs import pack, wake
 from tallystick.memory.read import get, list_memories, newest
 from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
@@ -31,7 +31,7 @@ __all__ = [
     "RecallRequest",
     "SessionTurn",
     "WorkingMemory",
-    "context_pack",
+    "pack",
     "correct",
     "cross",
     "dependencies",

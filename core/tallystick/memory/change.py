@@ -507,7 +507,9 @@ def _read(
 
 def require_reason(reason: str) -> None:
     if not isinstance(reason, str) or not reason.strip():
-        raise InvalidInput("Say why: `reason` is empty. It is kept in the history.")
+        raise InvalidInput(
+            'Say why: `reason` is empty. It is kept in the history. Write reason="…".'
+        )
 
 
 def _require_active(memory: Memory) -> None:

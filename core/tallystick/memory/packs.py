@@ -69,7 +69,7 @@ _OF_WAKE, _OF_PACK = 0.2, 0.5
 """The part of a budget to which one item is cut."""
 
 
-def context_pack(
+def pack(
     context: MemoryContext,
     actor: Actor,
     scope_list: Sequence[Scope],

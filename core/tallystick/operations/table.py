@@ -143,11 +143,10 @@ _TABLE = (
         (*_READ, "not_found"),
     ),
     _read(
-        "context_pack",
-        "Context pack",
+        "pack",
+        "Pack",
         "Get what answers a question as one framed text within a budget.",
         _READ,
-        verb="pack",
     ),
     _read(
         "wake",

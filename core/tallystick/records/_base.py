@@ -464,7 +464,22 @@ def bind_arguments(
         for name in kwargs.keys() - signature.parameters.keys():
             if spelling := respell(verb, name, kwargs[name]):
                 raise UnknownArgument(f"{words}. Write {spelling}.", argument=name) from None
+        if "reason" in signature.parameters and "reason" not in kwargs:
+            words = f"{words}. Write {_call_with_reason(signature, verb, kwargs)}"
         raise TypeError(words) from None
+
+
+def _call_with_reason(signature: inspect.Signature, verb: str, kwargs: Mapping[str, Any]) -> str:
+    """Return how a call of a verb is written that says why: what it needs, and what was given."""
+    needed = [
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and name not in {"self", "view", *kwargs}
+    ]
+    given = [f"{name}=…" for name in kwargs]
+    return f'{verb}({", ".join([*needed, *given])}, reason="…").'
 
 
 def require_length(argument: str, text: str | None) -> None:

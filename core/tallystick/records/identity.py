@@ -79,7 +79,9 @@ def _id_text(value: Any) -> Any:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-_UserName = Annotated[_ActorName, BeforeValidator(_id_text)]
+_UserName = Annotated[
+    _ActorName, BeforeValidator(_id_text), Field(json_schema_extra={"minLength": 1})
+]
 
 
 class Diary(NamedTuple):

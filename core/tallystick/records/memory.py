@@ -4,10 +4,10 @@ return.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
 from difflib import get_close_matches
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    WithJsonSchema,
 )
 from pydantic_core import PydanticCustomError
 
@@ -23,7 +24,7 @@ from tallystick.errors import InvalidRecord
 from tallystick.errors.base import explain_validation
 from tallystick.records._base import Json, JsonObject, Labels, Persisted, Record, Texts, tuple_of
 from tallystick.records.escaping import cut
-from tallystick.records.identity import Scope
+from tallystick.records.identity import Scope, ScopeKind
 from tallystick.records.learning import DecisionAction, HeldChange
 from tallystick.records.times import (
     MomentField,
@@ -235,7 +236,11 @@ Kinds = Annotated[Sequence[str], tuple_of(_Kind)]
 """Names of kinds, each of which is registered."""
 States = Annotated[Sequence[MemoryState], tuple_of(MemoryState)]
 """States of memories."""
-ScopeName = Annotated[str | Scope, Wire(str)]
+_WITH_KEY = "|".join(kind for kind in get_args(ScopeKind) if kind != "public")
+_SCOPE_TEXT = rf"^([^:]*/)?(public|({_WITH_KEY}):[\s\S]+)$"
+ScopeText = Annotated[str, WithJsonSchema({"type": "string", "pattern": _SCOPE_TEXT})]
+"""The text of a scope, as a schema describes it."""
+ScopeName = Annotated[str | Scope, Wire(ScopeText)]
 """A scope, or its text."""
 Scopes = Annotated[Sequence[str | Scope], tuple_of(ScopeName)]
 """Scopes, or their texts."""
@@ -549,9 +554,7 @@ class Hit(Record):
     @property
     def why(self) -> str:
         """Why it was found, in words: the signals that speak for it."""
-        reasons = [
-            words for name, (least, words) in _WHY.items() if self.signals.get(name, 0.0) > least
-        ]
+        reasons = reasons_of(self.signals)
         if self.history:
             reasons.append(
                 "it held once" if self.replaced_by is None else "it was replaced by what holds now"
@@ -603,6 +606,11 @@ _WHY = {
     "filters": (0.0, "it passes the filters, and nothing was asked"),
 }
 """For each signal the value above which it is told, and its words."""
+
+
+def reasons_of(signals: Mapping[str, float]) -> list[str]:
+    """Return in words the signals that speak for a hit."""
+    return [words for name, (least, words) in _WHY.items() if signals.get(name, 0.0) > least]
 
 
 class HistoryEntry(Record):

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from datetime import tzinfo
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from tallystick.records._base import Json, JsonObject, Persisted, Record
 from tallystick.records.identity import AccessKind, Scope
@@ -228,8 +234,34 @@ SpaceRole = Literal["reader", "writer", "maintainer", "steward"]
 SpaceState = Literal["open", "closed"]
 
 
+_NAMED: JsonObject = {
+    "properties": {
+        "principal_type": {
+            "enum": [each for each in get_args(PrincipalType) if each != "everyone"]
+        },
+        "principal_id": {"minLength": 1},
+        "permissions": {
+            "items": {"enum": [each for each in get_args(AccessKind) if each != "manage"]}
+        },
+    },
+    "required": ["principal_id"],
+}
+_EVERYONE: JsonObject = {
+    "properties": {
+        "principal_type": {"const": "everyone"},
+        "principal_id": {"const": ""},
+        "role": {"const": "reader"},
+        "permissions": {"maxItems": 0},
+    },
+    "required": ["principal_type"],
+}
+"""What a member looks like, of one name and of none, for those who read the schema."""
+
+
 class SpaceMember(Record):
     """One member of a space, with its role and the end of its membership."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [_NAMED, _EVERYONE]})
 
     principal_type: PrincipalType = "user"
     principal_id: str = ""

@@ -22,7 +22,13 @@ from tallystick.storage.rows import journal
 from tallystick.tally.captured_turns import Captured, TurnsOfRun
 from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.recordings import BoundRecordings
-from tallystick.tally.session_turns import newest_exchange, scopes_of_session
+from tallystick.tally.session_turns import (
+    CONTINUES,
+    captured_turn,
+    newest_exchange,
+    scopes_of_session,
+    words_of_run,
+)
 
 
 def keep_turn(
@@ -41,7 +47,8 @@ def keep_turn(
     marked with the run and the last model call in it. Text that a tally supplied, such as
     recalled memories in a prompt, is left out; what is then empty answers `skipped`. What
     another `observer` has stored of this run answers `duplicate`, and the journal names both;
-    so does what a hook has kept of the thread before the first run of an adapter in it. The
+    so does what a hook has kept of the thread before the first run of an adapter in it, and what
+    was kept of the run that this one continues. The
     agent's words that are not to be remembered are its `unkept_answer`: they tell this exchange
     from an earlier one with the same request. Raises what `remember_many` does.
     """
@@ -137,15 +144,21 @@ def _text_of(entry: StepEntry) -> str:
 def _find_kept(
     view: MemoryView, run: Run, captured: TurnsOfRun, user: str | None, answer: str | None
 ) -> None:
-    """Note the turns of the first exchange of a session that a hook has kept already.
+    """Note what is kept already: of a run that goes on, what was said in the one before it; else
+    the turns of the first exchange of a session that a hook has kept.
 
-    It is the newest that the hook has kept, or none: what came before was over. It has the same
+    That is the newest that the hook has kept, or none: what came before was over. It has the same
     request and, where both are known, the same answer; so the same words said twice are two
     turns. One that was answered when the run began is another exchange, unless the answer is
     the same.
     """
     services, session = view._services, run.record.metadata.get("thread_id")
     if user is None or not isinstance(session, str):
+        return
+    continued = run.record.metadata.get(CONTINUES)
+    if isinstance(continued, str):
+        for turn in words_of_run(services.memory, view.actor, view.scope, session, continued):
+            captured.add(captured.words("user", turn.content), captured_turn(CONTINUES, turn))
         return
     now = services.store.clock.now()
     if not services.sessions.is_new(view.actor, view.scope, session, now=now):

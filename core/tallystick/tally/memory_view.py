@@ -603,8 +603,8 @@ class MemoryView:
         it, why it is there and whether it is still valid. Raises as `recall`.
         """
         self._admit("read")
-        with self._observe_call("memory_read", "context_pack") as call:
-            pack = memory.context_pack(
+        with self._observe_call("memory_read", "pack") as call:
+            pack = memory.pack(
                 self._services.memory,
                 self.actor,
                 self._scopes(scopes),

@@ -23,6 +23,9 @@ OBSERVER = "observer"
 """The key in the metadata of a run that names the observer which recorded it, unless it is an
 adapter.
 """
+CONTINUES = "continues"
+"""The key in the metadata of a run that goes on where an earlier one stopped: the id of the first.
+"""
 DAY_US = 24 * 3600 * 1_000_000
 """How long a session may pause, and its observer still be the one that it was."""
 _TURNS = 20
@@ -62,11 +65,14 @@ class KeptExchange(NamedTuple):
 
     def captured_turn(self, turn: Memory) -> Captured:
         """Return one of its turns as it was stored."""
-        source = turn.sources[0].source_id if turn.sources else ""
-        remembered = Remembered(
-            id=turn.id, status="duplicate", source_id=source, version=turn.version
-        )
-        return Captured(self.observer, remembered, self.scope)
+        return captured_turn(self.observer, turn)
+
+
+def captured_turn(observer: str, turn: Memory) -> Captured:
+    """Return a turn as its observer stored it."""
+    source = turn.sources[0].source_id if turn.sources else ""
+    remembered = Remembered(id=turn.id, status="duplicate", source_id=source, version=turn.version)
+    return Captured(observer, remembered, turn.scope)
 
 
 def scopes_of_session(actor: Actor, scope: Scope) -> list[Scope]:
@@ -83,13 +89,7 @@ def newest_exchange(
     """Return the newest exchange of a session in a scope, if it is the actor's own and another
     observer kept it for them; None if not, and where the actor may not read.
     """
-    try:
-        request = RecallRequest(
-            kinds=("turn",), conversation=session, limit=_TURNS, states=("active",)
-        )
-        turns = list_memories(memory, actor, scope, request)
-    except Denied:
-        return None
+    turns = _turns(memory, actor, scope, session)
     if not turns or turns[0].source_run_id is None:
         return None
     with memory.store.database.read() as connection:
@@ -98,6 +98,24 @@ def newest_exchange(
         return None
     observer = run.record.metadata.get(OBSERVER)
     return _exchange(turns, actor, run.record, observer) if isinstance(observer, str) else None
+
+
+def words_of_run(
+    memory: MemoryContext, actor: Actor, scope: Scope, session: str, run_id: str
+) -> list[Memory]:
+    """Return what the actor is kept to have said in a run, among the newest turns of its session;
+    nothing where the actor may not read.
+    """
+    turns = _turns(memory, actor, scope, session)
+    return [each for each in turns if (each.source_run_id, each.speaker) == (run_id, actor.user)]
+
+
+def _turns(memory: MemoryContext, actor: Actor, scope: Scope, session: str) -> list[Memory]:
+    request = RecallRequest(kinds=("turn",), conversation=session, limit=_TURNS, states=("active",))
+    try:
+        return list_memories(memory, actor, scope, request)
+    except Denied:
+        return []
 
 
 def _exchange(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
+from tallystick.recorder.answers import candidates_of
 from tallystick_cli.views.common import (
     Cell,
     cut_text,
@@ -27,6 +27,7 @@ from tallystick_cli.views.common import (
     table,
 )
 from tallystick_html import words
+from tallystick_html.causes import Causes, recall_of, short_id
 
 _GOAL = 120
 """Characters of a goal in a list of runs."""
@@ -36,8 +37,6 @@ _PLAIN = 72
 """Columns of a terminal from which two fifths are kept for names of items, if they need as much:
 reasons break better over lines than names.
 """
-_WIDE = 110
-"""Columns of a terminal from which tables show what items say."""
 _DECISIONS = {
     "include": ("✓ in", "green"),
     "compress": ("~ short", "yellow"),
@@ -48,12 +47,20 @@ _DECISIONS = {
 
 
 def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
-    """Return runs with their number of steps: the agent, and below it what it was asked."""
+    """Return runs with their number of steps: what was asked, and below it by whom, in which
+    conversation, and the agent.
+    """
 
-    def agent(row: tuple[records.RunRecord, int]) -> Text:
-        goal = cut_text(" ".join((row[0].goal or "").split()), _GOAL)
-        missed = (f" {row[0].gaps} missed" if row[0].gaps else "", "yellow")
-        return Text.assemble((row[0].agent_name, "bold"), missed, f"\n{goal}" if goal else "")
+    def asked(row: tuple[records.RunRecord, int]) -> Text:
+        run = row[0]
+        goal = cut_text(" ".join((run.goal or "").split()), _GOAL)
+        missed = (f" {run.gaps} missed" if run.gaps else "", "yellow")
+        thread = run.metadata.get("thread_id")
+        talk = f", conversation {short_id(thread)}" if isinstance(thread, str) else ""
+        user = run.scope.key if run.scope.kind == "private" else str(run.scope)
+        agent = f", {run.agent_name}" if goal else ""
+        who = (f"\n{user}{talk}{agent}", "dim")
+        return Text.assemble((goal or run.agent_name, "bold"), missed, who)
 
     return table(
         runs,
@@ -63,7 +70,7 @@ def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
         status=lambda row: state_text(row[0].status),
         started=lambda row: local_time(row[0].started_at),
         steps=lambda row: str(row[1]),
-        agent_and_goal=agent,
+        asked=asked,
     )
 
 
@@ -99,9 +106,12 @@ def step_view(
     compiled: tuple[records.CompilationRequest, records.CompiledContext] | None,
     places: Sequence[str] = (),
     *,
+    closed: str | None = None,
     width: int = 80,
 ) -> RenderableType:
-    """Return one step: its context with the reasons, its entries, and its receipt."""
+    """Return one step: its context with the reasons, its entries, and its receipt. What may hold
+    memories of somebody else, who is named by `closed`, is not opened.
+    """
     goal = f" · {run.goal}" if run.goal else ""
     name = f" {step.name}" if step.name else ""
     prefixes = [entry.summary.get("prefix") for entry in (receipt.entries if receipt else ())]
@@ -118,8 +128,12 @@ def step_view(
     )
     parts: list[RenderableType] = [panel("Step", shown, style="blue")]
     if compiled is not None:
-        parts.append(decision_table(*compiled, width=width))
-    others = (entry for entry in entries if entry.kind not in {"compile_request", "compiled"})
+        parts.append(decision_table(*compiled, entries=entries, closed=closed, width=width))
+    others = [entry for entry in entries if entry.kind not in {"compile_request", "compiled"}]
+    if closed is not None:
+        kinds = ", ".join(dict.fromkeys(entry.kind.replace("_", " ") for entry in others))
+        told = f"It may hold memories of {closed}: --open shows it, and each look is journaled."
+        return Group(*parts, *([panel(kinds, Text(told, style="dim"))] if others else []))
     return Group(*parts, *map(_entry_panel, others))
 
 
@@ -157,30 +171,43 @@ def origin_text(origin: records.Provenance) -> Text:
 
 
 def decision_table(
-    request: records.CompilationRequest, compiled: records.CompiledContext, *, width: int = 80
+    request: records.CompilationRequest,
+    compiled: records.CompiledContext,
+    *,
+    entries: Iterable[records.StepEntry] = (),
+    closed: str | None = None,
+    width: int = 80,
 ) -> Table:
-    """Return every candidate of a compile: in or out, why, its tokens, and its text if wide."""
+    """Return every candidate of a compile: in or out, its tokens, how it begins and what it is, and
+    why; of one that was left out also what would have had to be different. `entries` are those of
+    its step, which say why recall brought a memory; those of somebody else, who is named by
+    `closed`, are not opened.
+    """
     order = list(_DECISIONS)
-    contents = _contents(request, compiled)
-    is_wide = width >= _WIDE
-    item_name = partial(_item, memories={memory.id for memory in request.memory_records})
+    causes = Causes(compiled, candidates_of(request, compiled), recall_of(entries), closed=closed)
+
+    def item(decision: records.CompilationDecision) -> Text:
+        name = f"{causes.name(decision.item_id)} {short_id(decision.item_id)}"
+        style = _DECISIONS[decision.decision][1]
+        return Text.assemble((causes.heading(decision.item_id), style), "\n", (name, "dim"))
+
+    def why(decision: records.CompilationDecision) -> Text:
+        otherwise = causes.otherwise(decision)
+        reason = (causes.why(decision), _DECISIONS[decision.decision][1])
+        return Text.assemble(reason, *([f"\n{otherwise}"] if otherwise else []))
+
     columns: dict[str, Cell] = {
         "status": lambda each: Text(*_DECISIONS[each.decision]),
         "score": lambda each: _score(each) if each.score_breakdown else "",
         "tokens": _tokens,
-        "item": lambda each: Text(item_name(each.item_id), style=_DECISIONS[each.decision][1]),
-        "why": lambda each: Text(_reason(each, item_name), style=_DECISIONS[each.decision][1]),
+        "item": item,
+        "why": why,
     }
-    if is_wide:
-        columns["says"] = lambda each: " ".join(contents.get(each.item_id, "").split())[:80]
     decisions = sorted(compiled.decisions, key=lambda each: order.index(each.decision))
     shown = table(decisions, "", f"{compiled.title}, and why", **columns)
-    if is_wide:
-        column = shown.columns[5]
-        column.ratio, column.no_wrap, column.overflow = 1, True, "ellipsis"
     for column in shown.columns[1:3]:
         column.justify, column.no_wrap = "right", True
-    names = [len(item_name(decision.item_id)) for decision in compiled.decisions]
+    names = [len(short_id(each.item_id)) for each in compiled.decisions]
     if names and width >= _PLAIN:
         shown.columns[3].min_width = min(max(names), width * 2 // 5)
     allocation = compiled.token_allocation
@@ -202,7 +229,12 @@ def diff_table(diff: records.CompileDiff) -> Table:
         ("~ score", "dim", _score, diff.rescored),
     )
     rows = [
-        (Text(sign, style), Text(_item(each.item_id), style), show(each.before), show(each.after))
+        (
+            Text(sign, style),
+            Text(short_id(each.item_id), style),
+            show(each.before),
+            show(each.after),
+        )
         for sign, style, show, changes in groups
         for each in changes
     ] or [(Text("="), Text("nothing"), Text(), Text())]
@@ -219,7 +251,7 @@ def step_diff_view(diff: records.StepDiff) -> RenderableType:
     """Return the differences of two steps: the context, the request, the answer."""
     parts: list[RenderableType] = [] if diff.compile is None else [diff_table(diff.compile)]
     if diff.compaction:
-        gone = ", ".join(map(_item, diff.compaction))
+        gone = ", ".join(map(short_id, diff.compaction))
         parts.append(Text(f"left the history: {gone}", style="yellow"))
     for title, lines in (("request", diff.request), ("response", diff.response)):
         if lines:
@@ -313,30 +345,8 @@ def _prefix(fields: Mapping[str, Any]) -> str:
     return f"{share}; {reuse.cause.replace('_', ' ')} at {reuse.item_id}"
 
 
-def _contents(
-    request: records.CompilationRequest, compiled: records.CompiledContext
-) -> dict[str, str]:
-    """Return the text of each candidate; a text that policy withheld is not shown here either."""
-    says = {memory.id: memory.content for memory in request.memory_records}
-    says |= {f"tool:{tool.name}": tool.description for tool in request.tool_specs}
-    says |= {item.id: item.content for item in request.context_items}
-    return {
-        decision.item_id: says.get(decision.item_id, "")
-        for decision in compiled.decisions
-        if not decision.reason_code.startswith("policy_") and decision.decision != "redact"
-    }
-
-
-def _item(identity: str, memories: Collection[str] | None = None) -> str:
-    # A memory goes by its UUID here, and so may a message: its end is enough to find it again.
-    if len(identity) != 36 or identity.count("-") != 4:
-        return identity
-    is_memory = memories is None or identity in memories
-    return f"{'memory ' if is_memory else ''}…{short(identity)}"
-
-
-def _reason(decision: records.CompilationDecision, item_name: Callable[[str], str]) -> str:
-    related = f" {item_name(decision.related_id)}" if decision.related_id else ""
+def _reason(decision: records.CompilationDecision) -> str:
+    related = f" {short_id(decision.related_id)}" if decision.related_id else ""
     return f"{words.reason(decision)}{related}"
 
 
@@ -357,7 +367,7 @@ def _fate(decision: records.CompilationDecision | None) -> Text:
     if decision is None:
         return Text("not a candidate", style="dim")
     sign, style = _DECISIONS[decision.decision]
-    return Text(f"{sign}: {_reason(decision, _item)}", style=style)
+    return Text(f"{sign}: {_reason(decision)}", style=style)
 
 
 def _diff_line(line: str) -> Text:

@@ -17,6 +17,7 @@ from tallystick_server.dashboard import (
     changes,
     communities,
     governance,
+    making,
     memory,
     overview,
     replays,
@@ -105,4 +106,5 @@ ROUTES = [
     *memory.ROUTES,
     *communities.ROUTES,
     *changes.ROUTES,
+    *making.ROUTES,
 ]

@@ -15,7 +15,7 @@ from tallystick.errors import Denied, InvalidInput
 from tallystick.records import Activity, LoggedRead, Memory, Proposal, RunRecord, Scope
 from tallystick.records.times import moment_text
 from tallystick_html import words
-from tallystick_server.dashboard.runs import scopes_of
+from tallystick_server.dashboard.runs import lines_to_paste, scopes_of, user_of
 from tallystick_server.dashboard.visits import Visit, page
 
 _SHOWN = 8
@@ -98,6 +98,8 @@ def _overview(visit: Visit) -> Response:
         readers=_readers(reads),
         runs=visit.bound.recordings.runs_of(visit.tally.scopes(), limit=_SHOWN),
         today=_day_of(visit.tally.now()),
+        user_of=user_of,
+        first_lines=lines_to_paste(visit),
     )
 
 

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tallystick.records.escaping import visible
 from tallystick.records.times import moment_text
 from tallystick_html import words
+from tallystick_html.causes import short_id
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -108,6 +109,7 @@ def _environment() -> Environment:
         "duration": duration,
         "iso": iso,
         "kept": form_value,
+        "named": lambda identity: cut(short_id(identity), 60),
         "number": number,
         "percent": percent,
         "pretty": pretty,

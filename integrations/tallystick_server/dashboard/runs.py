@@ -10,7 +10,8 @@ from typing import Any, get_args
 from starlette.responses import Response
 
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.records import ExploredScope, RunRecord, StepRecord, StepStatus
+from tallystick.records import ExploredScope, RunRecord, Scope, StepRecord, StepStatus
+from tallystick_html import first_lines, opening_lines, words
 from tallystick_server.dashboard.figures import Figures, RunFigures, Summarized, figures_of
 from tallystick_server.dashboard.messages import Message, messages_of
 from tallystick_server.dashboard.plots import Plot, bars_of, budget_of_steps
@@ -22,6 +23,9 @@ _SCANNED = 2_000
 """Runs that a filter looks through for one page."""
 _CONVERSED = 60
 """Steps of a run that are read for one page of its conversation."""
+_SEARCHED = 1_000
+"""Steps that a search within a run reads at once."""
+_FILTERS = ("agent", "domain", "status", "q", "within", "user", "thread")
 _SAID = ("request", "response", "tool_result", "error")
 STATUSES: tuple[str, ...] = get_args(StepStatus)
 
@@ -34,6 +38,22 @@ class RunRow:
     steps: int
     figures: RunFigures | None
     mark: Any
+
+    @property
+    def words(self) -> str:
+        """The first words of what was asked; of a run without a goal its agent."""
+        return self.run.goal or self.run.agent_name
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Runs of one thread of one user that stand together in the list; a run without a thread stands
+    by itself.
+    """
+
+    user: str
+    thread: str | None
+    rows: list[RunRow]
 
 
 @dataclass(frozen=True)
@@ -61,7 +81,7 @@ def scopes_of(visit: Visit) -> tuple[ExploredScope, ...]:
 
 
 def _runs(visit: Visit) -> Response:
-    filters = {name: visit.text(name) for name in ("agent", "domain", "status", "q", "within")}
+    filters = {name: visit.text(name) for name in _FILTERS}
     if filters["status"] not in ("", *STATUSES):
         raise InvalidInput(f"status: a run is {', '.join(STATUSES)}.")
     bound = visit.bound
@@ -92,6 +112,8 @@ def _runs(visit: Visit) -> Response:
     return visit.page(
         "runs.html",
         rows=rows,
+        conversations=_conversations(rows),
+        first_lines=lines_to_paste(visit),
         plots=_plots(rows),
         wanted=filters,
         is_filtered=any(filters.values()),
@@ -100,6 +122,44 @@ def _runs(visit: Visit) -> Response:
         is_first=before is None,
         is_live=any(run.status == "running" for run in listed),
     )
+
+
+def _conversations(rows: Sequence[RunRow]) -> list[Conversation]:
+    """Return the rows of a page by their conversations, that with the newest run first."""
+    grouped: dict[tuple[str, ...], Conversation] = {}
+    for row in rows:
+        user, thread = user_of(row.run.scope), thread_of(row.run)
+        key = (
+            (str(row.run.scope), row.run.id) if thread is None else (str(row.run.scope), "", thread)
+        )
+        grouped.setdefault(key, Conversation(user, thread, [])).rows.append(row)
+    return list(grouped.values())
+
+
+def lines_to_paste(visit: Visit) -> Mapping[str, str]:
+    """Return the first lines of each runtime, with the place of this tally."""
+    opening = opening_lines(visit.tally.location)
+    return {name: f"{opening}\n\n{lines}" for name, lines in first_lines().items()}
+
+
+def user_of(scope: Scope) -> str:
+    """Return whose a scope is: of a private one its user."""
+    return scope.key if scope.kind == "private" else str(scope)
+
+
+def thread_of(run: RunRecord) -> str | None:
+    """Return the conversation that a run belongs to."""
+    thread = run.metadata.get("thread_id")
+    return thread if isinstance(thread, str) else None
+
+
+def closed_to(visit: Visit, scope: Scope) -> str | None:
+    """Return whose memories a recording of a scope may hold, where the caller may not read them; or
+    None.
+    """
+    is_own = scope == visit.caller.actor.private_scope
+    readable = {each.scope for each in scopes_of(visit) if each.readable}
+    return None if is_own or scope in readable else user_of(scope)
 
 
 def _plots(rows: Sequence[RunRow]) -> list[tuple[str, Plot]]:
@@ -144,16 +204,21 @@ def _matching(
 
 
 def _answers(run: RunRecord, filters: dict[str, str]) -> bool:
-    words = filters["q"].casefold()
+    query = filters["q"].casefold()
     return (
         (not filters["agent"] or run.agent_name == filters["agent"])
         and (not filters["domain"] or run.domain == filters["domain"])
         and (not filters["status"] or run.status == filters["status"])
+        and (not filters["user"] or user_of(run.scope) == filters["user"])
+        and (not filters["thread"] or thread_of(run) == filters["thread"])
         and (
-            not words
+            not query
             or any(
-                words in (text or "").casefold()
-                for text in (run.agent_name, run.domain, run.goal, run.id)
+                query in (text or "").casefold()
+                for text in (
+                    *(run.agent_name, run.domain, run.goal, run.id),
+                    *(user_of(run.scope), thread_of(run)),
+                )
             )
         )
     )
@@ -166,11 +231,11 @@ def _run(visit: Visit) -> Response:
     scale = visit.text("time", "linear")
     if scale not in ("linear", "log"):
         raise InvalidInput("time: the bars are linear or log.")
-    after = visit.number("after")
-    steps = visit.call("steps", run_id=run.id, after=after, limit=_STEPS + 1)
+    after, query = visit.number("after"), visit.text("q")
+    steps = _steps(visit, run.id, after, query)
     has_more, steps = len(steps) > _STEPS, steps[:_STEPS]
     count = bound.recordings.step_counts([run]).get(run.id, 0)
-    summaries = bound.recordings.summaries(run.id, after=after, limit=_STEPS)
+    summaries = {} if query else bound.recordings.summaries(run.id, after=after, limit=_STEPS)
     totals = figures(visit).of(bound, run, count)
     return visit.page(
         "run.html",
@@ -183,11 +248,34 @@ def _run(visit: Visit) -> Response:
         mark=figures(visit).mark(run.id),
         foil=bound.recordings.foil(run.id),
         scale=scale,
+        query=query,
+        user=user_of(run.scope),
+        thread=thread_of(run),
         replayed=replayed_step(run.metadata),
         earlier=None if after is None else visit.again(after=_page_before(after)),
         later=visit.again(after=steps[-1].step_index) if has_more else None,
         is_live=run.status == "running",
     )
+
+
+def _steps(visit: Visit, run_id: str, after: int | None, query: str) -> list[StepRecord]:
+    """Return a page of steps and one more: with a query those whose name, kind or status has it."""
+    if not query:
+        steps: list[StepRecord] = visit.call("steps", run_id=run_id, after=after, limit=_STEPS + 1)
+        return steps
+    matching: list[StepRecord] = []
+    while len(matching) <= _STEPS:
+        steps = visit.call("steps", run_id=run_id, after=after, limit=_SEARCHED)
+        matching += [step for step in steps if _says(step, query.casefold())]
+        if len(steps) < _SEARCHED:
+            break
+        after = steps[-1].step_index
+    return matching[: _STEPS + 1]
+
+
+def _says(step: StepRecord, query: str) -> bool:
+    kind = words.KINDS.get(step.step_kind, step.step_kind)
+    return any(query in (text or "").casefold() for text in (step.name, kind, step.status, step.id))
 
 
 def _page_before(after: int) -> int | None:

@@ -4,7 +4,6 @@ from.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +20,10 @@ from tallystick.records import (
     StepRecord,
 )
 from tallystick_html import words
+from tallystick_html.causes import Causes, recall_of
 from tallystick_server.dashboard.figures import figures_of
 from tallystick_server.dashboard.messages import messages_of
-from tallystick_server.dashboard.runs import neighbours, replayed_step
+from tallystick_server.dashboard.runs import closed_to, neighbours, replayed_step
 from tallystick_server.dashboard.visits import Visit, page
 
 _ORDER = {"include": 0, "compress": 1, "redact": 2, "exclude": 3}
@@ -42,7 +42,7 @@ class CandidateRow:
 
     number: int
     item: ContextCandidate
-    kind: str
+    causes: Causes
 
     @property
     def decision(self) -> CompilationDecision:
@@ -50,16 +50,24 @@ class CandidateRow:
         return self.item.decision
 
     @property
-    def says(self) -> str:
-        """What it says, in a line: of a tool what it is for."""
-        text = self.item.says or ""
-        if self.kind != "tool_schema":
-            return text
-        try:
-            described = json.loads(text)
-        except ValueError:
-            return text
-        return str(described.get("description", text)) if isinstance(described, dict) else text
+    def kind(self) -> str:
+        """What it is, in words."""
+        return self.causes.name(self.item.item_id)
+
+    @property
+    def heading(self) -> str:
+        """Its first line."""
+        return self.causes.heading(self.item.item_id)
+
+    @property
+    def why(self) -> str:
+        """Why it went in or not."""
+        return self.causes.why(self.decision)
+
+    @property
+    def otherwise(self) -> str | None:
+        """What would have had to be different, where it was left out."""
+        return self.causes.otherwise(self.decision)
 
     @property
     def source(self) -> str | None:
@@ -109,15 +117,17 @@ def _step(visit: Visit) -> Response:
     only = visit.text("show")
     if only not in ("", *words.DECISIONS):
         raise InvalidInput(f"show: candidates are {', '.join(words.DECISIONS)}.")
-    context = _context(visit, step.id, entries)
+    owner = closed_to(visit, run.scope)
+    context = _context(visit, step.id, entries, closed=owner)
     return visit.page(
         "step.html",
+        owner=owner,
         run=run,
         step=step,
         before=before,
         after=after,
         entries=[
-            (entry, _readable(entry))
+            (entry, [] if owner else _readable(entry))
             for entry in entries
             if entry.kind not in _OWN_VIEW or entry.payload_state in ("not_kept", "erased")
         ],
@@ -151,7 +161,9 @@ def _receipt(visit: Visit, step_id: str) -> Receipt | None:
     return receipt
 
 
-def _context(visit: Visit, step_id: str, entries: list[StepEntry]) -> Context | None:
+def _context(
+    visit: Visit, step_id: str, entries: list[StepEntry], closed: str | None = None
+) -> Context | None:
     """Return the compile of a step, or None where it compiled or kept nothing."""
     payload = next((entry.payload for entry in entries if entry.kind == "compiled"), None)
     if payload is None or not any(
@@ -159,18 +171,18 @@ def _context(visit: Visit, step_id: str, entries: list[StepEntry]) -> Context | 
     ):
         return None
     compiled = CompiledContext.load(payload)
-    return context_of(compiled, visit.bound.recordings.candidates(step_id))
+    candidates = visit.bound.recordings.candidates(step_id)
+    return context_of(compiled, Causes(compiled, candidates, recall_of(entries), closed=closed))
 
 
-def context_of(compiled: CompiledContext, candidates: list[ContextCandidate]) -> Context:
+def context_of(compiled: CompiledContext, causes: Causes) -> Context:
     """Return a compile with its candidates as rows: first what went in, in the order of its
     layout, then what was left out, the best first.
     """
-    kinds = {item.id: item.kind for item in (*compiled.selected_items, *compiled.excluded_items)}
     layout = {item.id: place for place, item in enumerate(compiled.selected_items)}
     numbers = {decision.item_id: place for place, decision in enumerate(compiled.decisions)}
     ordered = sorted(
-        candidates,
+        causes.candidates,
         key=lambda item: (
             item.decision.decision == "exclude",
             layout.get(item.item_id, 0),
@@ -178,22 +190,11 @@ def context_of(compiled: CompiledContext, candidates: list[ContextCandidate]) ->
             item.item_id,
         ),
     )
-    rows = [
-        CandidateRow(
-            number=numbers[item.item_id],
-            item=item,
-            kind="memory" if item.memory_id else kinds.get(item.item_id, _kind_of(item.item_id)),
-        )
-        for item in ordered
-    ]
+    rows = [CandidateRow(numbers[item.item_id], item, causes) for item in ordered]
     counts = dict.fromkeys(_ORDER, 0)
     for row in rows:
         counts[row.decision.decision] += 1
     return Context(compiled, rows, _shares(compiled.token_allocation), counts)
-
-
-def _kind_of(item_id: str) -> str:
-    return "tool_schema" if item_id.startswith("tool:") else "other"
 
 
 def _shares(allocation: dict[str, int]) -> list[Share]:

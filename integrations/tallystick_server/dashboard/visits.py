@@ -38,7 +38,7 @@ ROOMS: tuple[tuple[str, str], ...] = (
 _WITHIN: Mapping[str, tuple[str, ...]] = {
     "/overview": ("/overview", "/reads", "/imports", "/reflections"),
     "/runs": ("/runs", "/steps", "/diff", "/replays"),
-    "/memory": ("/memory", "/memories", "/communities", "/sources", "/spaces", "/export"),
+    "/memory": ("/memory", "/memories", "/communities", "/sources", "/spaces", "/export", "/make"),
     "/health": ("/health", "/jobs"),
 }
 """The paths that belong to a room, where it has several."""
@@ -53,8 +53,11 @@ _NOTES: Mapping[str, str] = {
     "forgotten": "The memory was forgotten. It can be recovered for a while.",
     "frozen": "Changes of memory are suspended.",
     "modified": "The memory was changed. The old version stays in its history.",
+    "opened": "The space is as you asked.",
     "promoted": "The copy was made.",
     "recovered": "The memory was recovered.",
+    "reflecting": "A model reads the conversation. What it suggests comes here.",
+    "remembered": "It is remembered.",
     "rejected": "The suggestion was rejected. It stays to be read.",
     "undone": "The change was taken back. What it changed holds again.",
     "retried": "The jobs will be tried again.",

@@ -75,7 +75,7 @@ LOOKS: dict[str, tuple[str, Callable[[BoundTally, str, Path], Any]]] = {
     "memories": ("read", lambda bound, kept, place: bound.memories()),
     "history": ("read", lambda bound, kept, place: bound.history(kept)),
     "explore": ("read", lambda bound, kept, place: bound.explore()),
-    "context_pack": ("read", lambda bound, kept, place: bound.pack("heron")),
+    "pack": ("read", lambda bound, kept, place: bound.pack("heron")),
     "wake": ("read", lambda bound, kept, place: bound.wake()),
     "items": ("read", lambda bound, kept, place: bound.items.find()),
     "inspect": ("inspect", lambda bound, kept, place: bound.inspect(kept)),

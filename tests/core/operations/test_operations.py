@@ -28,6 +28,7 @@ from tallystick.operations import (
 )
 from tallystick.records import Actor, Count, JsonObject, PolicyRule
 from tallystick.records.arguments import OtherScopes, Since
+from tallystick.records.memory import ScopeText
 from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.tally import (
     BoundApprovals,
@@ -175,7 +176,7 @@ def test_the_arguments_of_a_function_are_those_of_its_signature() -> None:
     assert annotations == {
         "query": str,
         "limit": int | None,
-        "scopes": tuple[str, ...] | None,
+        "scopes": tuple[ScopeText, ...] | None,
         "labels": JsonObject,
     }
     given: Any = model.model_validate({"query": "heron", "since": "P7D", "labels": {}})

@@ -118,3 +118,19 @@ def test_an_argument_of_another_memory_is_answered_with_ours(
         call(tally)
     assert str(refused.value).endswith(f"Write {spelling}.")
     assert isinstance(refused.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        (lambda ada: ada.forget("x"), 'forget(memory_id, reason="…")'),
+        (lambda ada: ada.modify("x", content="y"), 'modify(memory_id, content=…, reason="…")'),
+        (lambda ada: asyncio.run(ada.aio.recover("x")), 'recover(memory_id, reason="…")'),
+    ],
+)
+def test_a_change_without_a_reason_is_answered_with_the_line_that_has_one(
+    tally: Tally, call: Callable[[Any], Any], line: str
+) -> None:
+    with pytest.raises(TypeError, match="missing") as refused:
+        call(tally.user("ada"))
+    assert str(refused.value).endswith(f"Write {line}.")

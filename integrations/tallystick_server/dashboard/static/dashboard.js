@@ -15,7 +15,7 @@ addEventListener("keydown", (event) => {
     return;
   }
   if (event.key !== "j" && event.key !== "k") return;
-  const links = [...document.querySelectorAll("[data-row] [data-go], .rows td:nth-child(2) > a")];
+  const links = [...document.querySelectorAll("[data-row] [data-go], .rows td:is(:nth-child(2), :nth-child(4)) > a")];
   if (!links.length) return;
   const now = links.indexOf(document.activeElement);
   const next = event.key === "j" ? Math.min(now + 1, links.length - 1) : Math.max(now - 1, 0);
