@@ -17,7 +17,7 @@ import json
 import random
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,13 +30,15 @@ from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from tests.benchmarks.embedders import add_embedders, chosen_embedders
+from tests.benchmarks.eval_learning import Script
 
-from tallystick import Actor, Tally
+from tallystick import Actor, BoundTally, Tally
 from tallystick.ports import Embedder
 from tallystick.ranking import analyze
-from tallystick.records import WorkingSet
+from tallystick.records import Hit, WorkingSet
 from tallystick.settings import Settings
 from tallystick_langchain import TallyMiddleware
+from tallystick_learning import Learning
 
 DATA = Path(__file__).parents[1] / "fixtures" / "everyday" / "dev.json"
 UNRELATED = DATA.with_name("unrelated.json")
@@ -64,10 +66,11 @@ class Turn(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """A fact that ended: the turn that says it, and the one that ends it."""
+    """A fact that ended: the turn that says it, the one that ends it, and what it says."""
 
     turn: str
     until: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class Dialogue:
     language: str
     sessions: tuple[tuple[Turn, ...], ...]
     ended: tuple[Fact, ...]
+    labels: Mapping[str, Any]
+    """The dialogue as the file has it, for a model that knows the labels."""
 
     @property
     def turns(self) -> Iterator[Turn]:
@@ -86,10 +91,11 @@ class Dialogue:
 
 
 class Shown(NamedTuple):
-    """A piece in a prompt, with the turn that it is."""
+    """A piece in a prompt, with the turn that it is, or that it stems from."""
 
     turn: str
     text: str
+    is_fact: bool = False
 
 
 def load(path: Path) -> list[Dialogue]:
@@ -118,8 +124,10 @@ def _dialogue(given: dict[str, Any]) -> Dialogue:
                 )
             )
         sessions.append(tuple(turns))
-    ended = [Fact(each["turn"], each["until"]) for each in given["facts"] if each["until"]]
-    return Dialogue(given["id"], given["language"], tuple(sessions), tuple(ended))
+    ended = [
+        Fact(each["turn"], each["until"], each["fact"]) for each in given["facts"] if each["until"]
+    ]
+    return Dialogue(given["id"], given["language"], tuple(sessions), tuple(ended), given)
 
 
 # Memories
@@ -137,6 +145,10 @@ class Memory(Protocol):
 
     def hear(self, turn: Turn) -> None:
         """Note a turn that was said."""
+        ...
+
+    def rest(self, turn: Turn) -> None:
+        """Note that the session of a turn, its last one, ended."""
         ...
 
     def close(self) -> None:
@@ -175,6 +187,9 @@ class _Told:
         return [
             each for each in self._turns if each.user == turn.user and each.session != turn.session
         ]
+
+    def rest(self, turn: Turn) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -229,12 +244,16 @@ class _OnTally:
 
     keeps = True
 
-    def __init__(self, *, embedder: Embedder | None = None) -> None:
+    def __init__(self, *, embedder: Embedder | None = None, **options: Any) -> None:
         self._stack, self.clock = ExitStack(), _Clock()
         folder = self._stack.enter_context(tempfile.TemporaryDirectory())
         self.tally = self._stack.enter_context(
             Tally.open(
-                Path(folder) / "tally", clock=self.clock, background=False, embedder=embedder
+                Path(folder) / "tally",
+                clock=self.clock,
+                background=False,
+                embedder=embedder,
+                **options,
             )
         )
         self.turn_of: dict[str, str] = {}
@@ -248,6 +267,9 @@ class _OnTally:
         with bound.run("assistant", metadata={"thread_id": turn.session}) as run:
             for kept in bound.keep_turn(run, user=turn.text):
                 self.turn_of[kept.id] = turn.id
+
+    def rest(self, turn: Turn) -> None:
+        pass
 
     def close(self) -> None:
         self._stack.close()
@@ -269,8 +291,10 @@ class Recall(_OnTally):
 class Direct(_OnTally):
     """The working set of the session, as `bound.working_set` gives it."""
 
-    def __init__(self, *, asks: bool = True, embedder: Embedder | None = None) -> None:
-        super().__init__(embedder=embedder)
+    def __init__(
+        self, *, asks: bool = True, embedder: Embedder | None = None, **options: Any
+    ) -> None:
+        super().__init__(embedder=embedder, **options)
         self._asks = asks
 
     def show(self, turn: Turn) -> list[Shown]:
@@ -282,6 +306,38 @@ class Direct(_OnTally):
         return [
             Shown(self.turn_of[piece.hit.memory.id], piece.hit.content) for piece in shown.pieces
         ]
+
+
+class Learned(Direct):
+    """The working set where a model learns at the end of each session: a script that knows the
+    labels, and is right, or takes every trap and names one wrong target of five.
+    """
+
+    def __init__(self, dialogue: Dialogue, *, errs: int | None = None) -> None:
+        super().__init__(
+            learning_model=Script(dialogue.labels, errs), settings=Settings(learning="apply")
+        )
+
+    def rest(self, turn: Turn) -> None:
+        Learning(self.tally.bind(Actor(user=turn.user))).end_session(turn.session)
+        self.tally.drain()
+
+    def show(self, turn: Turn) -> list[Shown]:
+        bound = self.tally.bind(Actor(user=turn.user))
+        self.clock.set(turn.at)
+        shown: WorkingSet = bound.working_set(turn.text, conversation=turn.session, turn=turn.id)
+        return [self._shown(bound, piece.hit) for piece in shown.pieces]
+
+    def _shown(self, bound: BoundTally, hit: Hit) -> Shown:
+        if hit.memory.id in self.turn_of:
+            return Shown(self.turn_of[hit.memory.id], hit.content)
+        origins = [
+            self.turn_of[link.to_id]
+            for link in bound.explore(hit.memory.id).links
+            if (link.kind, link.from_id) == ("DERIVED_FROM", hit.memory.id)
+            and link.to_id in self.turn_of
+        ]
+        return Shown(origins[0] if origins else "", hit.content, is_fact=True)
 
 
 class Middleware(_OnTally):
@@ -326,6 +382,8 @@ ROWS: dict[str, Callable[[Dialogue], Memory]] = {
     "recall, each turn": lambda dialogue: Recall(),
     "working set, LangChain": Middleware,
     "working set": lambda dialogue: Direct(),
+    "working set, right model": Learned,
+    "working set, erring model": partial(Learned, errs=1),
     "control: tells most, not asked": lambda dialogue: Direct(asks=False),
     "control: chance": lambda dialogue: Control(seed=1),
     "control: newest": lambda dialogue: Control(seed=None),
@@ -397,7 +455,10 @@ def score(memory: Memory, dialogue: Dialogue) -> Score:
                 _count(total, turn, session, new, keeps=memory.keeps)
                 seen = {each.turn for each in shown}
                 total.outdated += sum(
-                    fact.turn in seen
+                    any(
+                        each.turn == fact.turn and (not each.is_fact or each.text == fact.text)
+                        for each in shown
+                    )
                     and place[fact.until] < place[turn.id]
                     and session_of[fact.turn] != turn.session
                     and session_of[fact.until] != turn.session
@@ -405,6 +466,7 @@ def score(memory: Memory, dialogue: Dialogue) -> Score:
                     for fact in dialogue.ended
                 )
             memory.hear(turn)
+        memory.rest(turns[-1])
     return total
 
 

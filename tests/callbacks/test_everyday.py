@@ -6,6 +6,7 @@ from tests.benchmarks.everyday import (
     DATA,
     Direct,
     Fts5,
+    Learned,
     Middleware,
     Score,
     answered_unrelated,
@@ -39,6 +40,19 @@ def test_the_requests_of_an_agent_have_the_working_set() -> None:
         memory.close()
     assert scores[0] == scores[1]
     assert scores[0].met
+
+
+def test_with_a_model_that_is_right_facts_stand_for_turns_and_what_ended_is_not_shown() -> None:
+    dialogue = next(each for each in DIALOGUES if each.language == "es")
+    scores = []
+    for memory in (Direct(), Learned(dialogue)):
+        scores.append(score(memory, dialogue))
+        memory.close()
+    without, learned = scores
+    assert learned.met >= without.met
+    assert learned.outdated == 0 < without.outdated
+    assert learned.useful / learned.shown > without.useful / without.shown
+    assert learned.standing < without.standing
 
 
 def test_what_has_nothing_to_do_with_a_user_is_answered_with_nothing() -> None:

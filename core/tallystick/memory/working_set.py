@@ -540,6 +540,9 @@ class _Chooser:
                 docs |= dict(zip(numbers, worth_of_rows[order].tolist(), strict=True))
             loaded = self._load(docs)
             if why == "statement":
+                read = self._read_by_learner(loaded)
+                loaded = [each for each in loaded if each.doc not in read]
+            if why == "statement":
                 docs = {each.doc: docs[each.doc] * self._worth(each.memory) for each in loaded}
             loaded.sort(key=lambda each: (-docs[each.doc], each.doc))
             yield why, [each for each in loaded if _is_open(each.memory)]
@@ -600,11 +603,21 @@ class _Chooser:
         if memory.id in self._chosen:
             return False
         if memory.kind in _STATEMENTS and (
-            memory.extraction_status == "done" or stored.doc in self._told_by_facts()
+            stored.doc in self._told_by_facts() or bool(self._read_by_learner([stored]))
         ):
             return False
         content = content_of(shown_text(memory))
         return not any(says_the_same(content, other) for other in self._contents)
+
+    def _read_by_learner(self, statements: Sequence[memories.Stored]) -> set[int]:
+        """Return those of some statements that a learner has read: what lasts of them is in facts.
+        One whose facts wait for a person is not among them.
+        """
+        read = {each.doc for each in statements if each.memory.extraction_status == "empty"}
+        done = [each.doc for each in statements if each.memory.extraction_status == "done"]
+        if done:
+            read |= set(edges.following(self._connection, "DERIVED_FROM", done, forward=False))
+        return read
 
     def _told_by_facts(self) -> set[int]:
         """Return the statements from which the facts that are in were concluded."""
