@@ -260,7 +260,7 @@ def _system(
     if isinstance(original, SystemMessage) and not isinstance(original.content, str):
         blocks = [*original.content, {"type": "text", "text": sections.remembered}]
         return original.model_copy(update={"content": blocks})
-    if not own and sections.remembered:
+    if not any(item.content for item in own) and sections.remembered:
         return SystemMessage(sections.remembered, id=CONTEXT_ID)
     return SystemMessage(sections.system) if sections.system else None
 

@@ -32,12 +32,10 @@ from tallystick_cli.app import main
 ANNA = Actor(user="anna", role="operator")
 OpenTally = Callable[..., Tally]
 ANSWER = {
-    "facts": [{"content": "I live in Berlin.", "kind": "fact", "confidence": 90}],
-    "entities": [],
+    "facts": [{"text": "I live in Berlin.", "kind": "fact", "sure": 90}],
+    "names": [],
     "relations": [],
-    "decisions": [],
 }
-"""Of what a model is asked for, each takes its own."""
 
 
 @pytest.fixture
@@ -271,7 +269,7 @@ def test_each_service_is_asked_for_the_record_in_its_own_way(
     assert "facts" in ollama["format"]["properties"]
     assert ollama["options"]["num_ctx"] >= 8_192
     strict = openai["response_format"]["json_schema"]["schema"]
-    assert strict["required"] == ["facts", "entities", "relations"]
+    assert strict["required"] == ["facts", "names", "relations"]
     assert strict["additionalProperties"] is False
     assert "default" not in json.dumps(strict)
     assert "facts" in json.dumps(by_place["/v1/messages"]["output_config"]["format"]["schema"])

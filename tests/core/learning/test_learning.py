@@ -98,7 +98,7 @@ def changing(change: FactChange, content: str | None = None) -> Change:
 
 def opened(open_tally: OpenTally, **options: Any) -> Tally:
     settings = Settings(learning="review", **options.pop("settings", {}))
-    return open_tally(settings=settings, owner=ANNA, **{"learner": Scripted(), **options})
+    return open_tally(settings=settings, owner=ANNA, **{"learning_model": Scripted(), **options})
 
 
 def rows(tally: Tally, actor: Actor = ANNA) -> list[Proposal]:

@@ -37,7 +37,7 @@ def repeat(text: str) -> Extraction:
 def options(**settings: Any) -> dict[str, Any]:
     return {
         "settings": Settings(learning="review", keep_placeholders=True, **settings),
-        "learner": ScriptedLearner(repeat, local=False),
+        "learning_model": ScriptedLearner(repeat, local=False),
         "clock": StepClock(),
     }
 

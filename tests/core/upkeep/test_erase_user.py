@@ -36,7 +36,7 @@ def read_fact(text: str) -> Extraction:
 def options() -> dict[str, Any]:
     return {
         "settings": Settings(learning="review"),
-        "learner": ScriptedLearner(read_fact),
+        "learning_model": ScriptedLearner(read_fact),
         "rules": [ASK],
     }
 

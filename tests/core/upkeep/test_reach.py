@@ -81,7 +81,7 @@ class Scribe:
 def learning_options() -> dict[str, Any]:
     return {
         "settings": LEARNING,
-        "learner": ScriptedLearner(conclude),
+        "learning_model": ScriptedLearner(conclude),
         "summarizer": Scribe(),
         "clock": StepClock(),
     }

@@ -134,7 +134,7 @@ OTHERS: dict[type, set[str]] = {
     Jobs: {"list", "get"},
     BoundSpaces: {"get", "list", "preview_access", "preview_member"},
     AccessTokens: {"list"},
-    WorkingMemory: {"get", "all", "list", "items", "pack_items", "run_id", "thread", "of"},
+    WorkingMemory: {"get", "all", "list", "items", "pack_items", "run_id", "thread", "of", "shown"},
     Items: {"get", "find", "namespaces"},
     Tally: {
         "open",
