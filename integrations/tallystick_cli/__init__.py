@@ -32,6 +32,8 @@ def main() -> None:
         code = answer(sys.argv[2:], _answer_here)
         if code is not None:
             sys.exit(code)
+    from tallystick.loading import loading
+
     _require_extras()
     if "mcp" in sys.argv and find_spec("mcp") is not None:
         from tallystick_mcp.late_start import may_start_late, start_late
@@ -40,7 +42,8 @@ def main() -> None:
             code = start_late()
             if code is not None:
                 sys.exit(code)
-    from tallystick_cli.app import main as run
+    with loading():
+        from tallystick_cli.app import main as run
 
     run()
 
