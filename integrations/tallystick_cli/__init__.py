@@ -36,7 +36,8 @@ def main() -> None:
 
     _require_extras()
     if "mcp" in sys.argv and find_spec("mcp") is not None:
-        from tallystick_mcp.late_start import may_start_late, start_late
+        with loading():
+            from tallystick_mcp.late_start import may_start_late, start_late
 
         if may_start_late(sys.argv[1:]):
             code = start_late()
