@@ -11,10 +11,12 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import Context, copy_context
-from typing import Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar
+if TYPE_CHECKING:
+    from anyio import CapacityLimiter
+    from anyio.lowlevel import RunVar
 
 T = TypeVar("T")
 Completion = Callable[[], T]
@@ -22,8 +24,6 @@ Completion = Callable[[], T]
 
 _THREADS = 16
 _AT_ONCE = 4
-_limiter: RunVar[CapacityLimiter] = RunVar("tallystick_limiter")
-_limiter_at_once: RunVar[CapacityLimiter] = RunVar("tallystick_limiter_at_once")
 _END: Any = object()
 
 
@@ -34,26 +34,38 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     Our limiter is apart from the event loop's default one, so that a busy tally never starves other
     threads.
     """
-    return await _run(function, arguments, _limiter, _THREADS)
+    return await _run(function, arguments, "tallystick_limiter", _THREADS)
 
 
 async def at_once(function: Callable[..., T], *arguments: Any) -> T:
     """Same as `in_thread`, for short work that must not wait behind that of others."""
-    return await _run(function, arguments, _limiter_at_once, _AT_ONCE)
+    return await _run(function, arguments, "tallystick_limiter_at_once", _AT_ONCE)
 
 
 async def _run(
     function: Callable[..., T],
     arguments: tuple[Any, ...],
-    limiters: RunVar[CapacityLimiter],
+    limiter_name: str,
     threads: int,
 ) -> T:
+    # Loaded here: most processes that load this module have no event loop.
+    from anyio import CapacityLimiter, to_thread
+
+    limiters = _limiters(limiter_name)
     try:
         limiter = limiters.get()
     except LookupError:
         limiter = CapacityLimiter(threads)
         limiters.set(limiter)
     return await to_thread.run_sync(function, *arguments, limiter=limiter)
+
+
+@cache
+def _limiters(name: str) -> RunVar[CapacityLimiter]:
+    """Return the variable that has the limiter of each event loop."""
+    from anyio.lowlevel import RunVar
+
+    return RunVar(name)
 
 
 def on_event_loop() -> bool:

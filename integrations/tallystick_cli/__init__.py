@@ -32,15 +32,19 @@ def main() -> None:
         code = answer(sys.argv[2:], _answer_here)
         if code is not None:
             sys.exit(code)
+    from tallystick.loading import loading
+
     _require_extras()
     if "mcp" in sys.argv and find_spec("mcp") is not None:
-        from tallystick_mcp.late_start import may_start_late, start_late
+        with loading():
+            from tallystick_mcp.late_start import may_start_late, start_late
 
         if may_start_late(sys.argv[1:]):
             code = start_late()
             if code is not None:
                 sys.exit(code)
-    from tallystick_cli.app import main as run
+    with loading():
+        from tallystick_cli.app import main as run
 
     run()
 

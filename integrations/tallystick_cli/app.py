@@ -12,7 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from tallystick.errors import TallystickError
+from tallystick.loading import loading
 from tallystick_cli import VERSION_LINE
+from tallystick_cli.commands import Command
 from tallystick_cli.output import failure_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
 
@@ -109,8 +111,10 @@ class _Commands(Mapping[str, Any]):
 @cache
 def _build_command(name: str) -> Any:
     group, attribute = _GROUP_OF[name], name.replace("-", "_")
-    file = import_module(f"tallystick_cli.{GROUPS[group][name]}")
+    with loading():
+        file = import_module(f"tallystick_cli.{GROUPS[group][name]}")
     command = getattr(file, f"{attribute}_" if iskeyword(attribute) else attribute)
+    command = command.build() if isinstance(command, Command) else command
     app = typer.Typer(add_completion=False)
     help = " ".join((command.__doc__ or "").split())
     app.command(name, help=help, rich_help_panel=group)(command)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
@@ -25,10 +26,18 @@ from tallystick_cli.inputs import POSITIONAL, Input, own_input, parameter_of
 from tallystick_cli.output import as_json, print_json, print_view
 from tallystick_cli.session import open_as_owner, view_in
 
-Command = Callable[..., None]
-"""A command as typer takes it: its signature has the options, its docstring is the help."""
 View = Callable[[Any], Any]
 """Makes a view for a person of a result."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, built when it is asked for: its file has others, which need not be."""
+
+    build: Callable[[], Callable[..., None]]
+    """Makes the function that typer takes: its signature has the options, its docstring is the
+    help.
+    """
 
 
 class Answer(NamedTuple):
@@ -99,7 +108,7 @@ def command(
     function opens the tally itself.
     """
 
-    def decorate(run: Callable[..., Any]) -> Command:
+    def build(run: Callable[..., Any]) -> Callable[..., None]:
         own = list(inspect.signature(run, eval_str=True).parameters.values())[1:]
         inputs = {each.name: own_input(each, helps or {}) for each in own}
         placed = [*(each.name for each in own if each.kind is POSITIONAL), *positional]
@@ -151,7 +160,7 @@ def command(
         )
         return invoke
 
-    return decorate
+    return lambda run: Command(partial(build, run))
 
 
 def operation_command(operation: str, view: View, **options: Any) -> Command:

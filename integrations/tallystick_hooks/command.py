@@ -113,9 +113,12 @@ def _over_socket(chosen: argparse.Namespace, payload: Any) -> dict[str, Any] | N
 
 def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
     """Return the answer of the tally itself. Raises Unanswered."""
-    from tallystick.errors import TallystickError
-    from tallystick.policy.rules import load_rules
-    from tallystick_hooks.handling import react
+    from tallystick.loading import loading
+
+    with loading():
+        from tallystick.errors import TallystickError
+        from tallystick.policy.rules import load_rules
+        from tallystick_hooks.handling import react
 
     format: HookFormat = chosen.format
     try:

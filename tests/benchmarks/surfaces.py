@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -285,11 +285,15 @@ def hook_rows(place: Path, calls: int) -> list[Row]:
                 handle(bound, event, payload)
                 times.append(1_000 * (time.perf_counter() - started))
             rows.append(Row("hook", f"{event}, warm: p95", _p95(times), "ms"))
-    rows.append(
-        Row("hook", "Python alone, a process of its own: p95", _process(["-c", ""], calls), "ms")
-    )
-    hook = ["-c", _RUN, "hook", "prompt", "--tally", str(place)]
-    rows.append(Row("hook", "prompt, a process of its own: p95", _process(hook, calls), "ms"))
+
+    def process(event: str, bar: float) -> _Process:
+        payload = json.dumps(tool if event.endswith("-tool") else prompt).encode()
+        return _Process(event, bar, ["hook", event, "--tally", str(place)], payload)
+
+    bare = _cpu(["-c", "pass"])
+    rows.append(Row("hook", "python -c pass: processor", bare, "s"))
+    alone = [("prompt", 0.7), ("before-tool", 0.7), ("after-tool", 0.15)]
+    rows += _processor_rows("hook", bare, *(process(event, bar) for event, bar in alone))
     server = subprocess.Popen(
         [sys.executable, "-c", _RUN, "serve", "--tally", str(place), "--json"],
         stdout=subprocess.PIPE,
@@ -297,27 +301,13 @@ def hook_rows(place: Path, calls: int) -> list[Row]:
     while not (place / "serve.sock").exists():
         time.sleep(0.05)
     time.sleep(1)
-    _process(hook, 1)
-    what = "prompt, a process beside a server: p95"
-    rows.append(Row("hook", what, _process(hook, 4 * calls), "ms"))
+    beside = [process(event, 0.1) for event in ("prompt", "before-tool", "after-tool")]
+    rows += _processor_rows(
+        "hook", bare, *(each._replace(what=f"{each.what} beside a server") for each in beside)
+    )
     server.terminate()
     server.communicate(timeout=60)
     return rows
-
-
-def _process(arguments: list[str], calls: int) -> float:
-    """Return the time of a process that answers a prompt, 95th percentile, milliseconds."""
-    times = []
-    for _ in range(max(calls // 20, 5)):
-        started = time.perf_counter()
-        subprocess.run(
-            [sys.executable, *arguments],
-            input=b'{"session": "s1", "prompt": "heron?"}',
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        times.append(1_000 * (time.perf_counter() - started))
-    return _p95(times)
 
 
 def _p95(times: list[float]) -> float:
@@ -329,21 +319,38 @@ def _p95(times: list[float]) -> float:
 
 def command_rows(place: Path, calls: int) -> list[Row]:
     """Measure what a command takes of the processor, and how often `python -c pass` would do."""
-    bare = _cpu(["-c", "pass"])
-    rows = [Row("command", "python -c pass: processor", bare, "s")]
-    commands: list[tuple[str, float, list[str]]] = [
-        ("tally --version", 0.25, ["--version"]),
-        ("tally memories", 0.6, ["memories", "--tally", str(place)]),
-        ("tally recall", 0.6, ["recall", "staging server 3", "--tally", str(place)]),
+    bare, recall = _cpu(["-c", "pass"]), ["recall", "staging server 3", "--tally", str(place)]
+    return [
+        Row("command", "python -c pass: processor", bare, "s"),
+        *_processor_rows(
+            "command",
+            bare,
+            _Process("tally --version", 0.25, ["--version"]),
+            _Process("tally memories", 0.6, ["memories", "--tally", str(place)]),
+            _Process("tally recall", 0.6, recall),
+        ),
     ]
-    for what, bar, arguments in commands:
-        took = _cpu(["-c", _RUN, *arguments])
-        rows.append(Row("command", f"{what}: processor", took, "s", bar))
-        rows.append(Row("command", f"{what}: of python -c pass", took / bare, "times"))
-    return rows
 
 
-def _cpu(arguments: list[str]) -> float:
+class _Process(NamedTuple):
+    """A command, with its bar in seconds of the processor."""
+
+    what: str
+    bar: float
+    arguments: list[str]
+    text: bytes = b""
+    """Its standard input."""
+
+
+def _processor_rows(surface: str, bare: float, *processes: _Process) -> Iterator[Row]:
+    """Yield what processes take of the processor, in seconds and in times of `python -c pass`."""
+    for what, bar, arguments, text in processes:
+        took = _cpu(["-c", _RUN, *arguments], text)
+        yield Row(surface, f"{what}: processor", took, "s", bar)
+        yield Row(surface, f"{what}: of python -c pass", took / bare, "times")
+
+
+def _cpu(arguments: list[str], text: bytes = b"") -> float:
     """Return the time of the processor that a process of Python takes, seconds; the least of
     five.
     """
@@ -356,7 +363,7 @@ def _cpu(arguments: list[str]) -> float:
     for _ in range(5):
         before = spent()
         command = [sys.executable, *arguments]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        subprocess.run(command, input=text, stdout=subprocess.DEVNULL, check=True)
         took.append(spent() - before)
     return min(took)
 

@@ -415,3 +415,24 @@ print([name for name in heavy if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [f"tallystick {__version__}", "[]"]
+
+
+def test_a_command_builds_itself_alone_and_loads_nothing_that_it_does_not_need(
+    filled: FilledTally,
+) -> None:
+    code = """
+import sys
+from tallystick_cli import main
+main()
+from tallystick.operations import OPERATIONS
+heavy = ("alembic", "chromadb", "numpy", "tokenizers", "tiktoken", "mcp", "fastapi", "jinja2")
+files = ("access", "doors", "foreign", "memory", "receipts", "runs", "setup", "upkeep")
+loaded = [*heavy, *(f"tallystick_cli.{name}" for name in files)]
+built = [name for name in OPERATIONS if "arguments" in vars(OPERATIONS[name])]
+print([name for name in loaded if name in sys.modules], built)
+"""
+    arguments = ["memories", "--json", "--tally", str(filled.place)]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[] ['memories']"

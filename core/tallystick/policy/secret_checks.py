@@ -9,6 +9,7 @@ import binascii
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,12})\]")
 """The text that stands in for what was redacted: its kind and its number."""
@@ -393,9 +394,10 @@ class Rule:
 
     kind: str
     """The name in the placeholder: lower-case letters, digits and underscores."""
-    pattern: re.Pattern[str]
-    """Redacts the group `secret` where the pattern has one, else all of it. Quantifiers must be
-    bounded.
+    form: re.Pattern[str] | str
+    """The pattern, which redacts the group `secret` where it has one, else all of it. Quantifiers
+    must be bounded. A text is in ASCII, and compiled when the rule first runs: in a process that
+    ends soon most never do.
     """
     keywords: tuple[str, ...] = ()
     """The pattern runs only where one of these occurs, case aside; lower-case. Empty: it always
@@ -416,10 +418,15 @@ class Rule:
         for name in ("keywords", "anchors", "needs"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The form, compiled."""
+        return re.compile(self.form, re.ASCII) if isinstance(self.form, str) else self.form
+
 
 def rule_of(
     kind: str, pattern: str, *keywords: str, check: Check | None = None, certain: bool = True
 ) -> Rule:
     """Return the rule of a form in ASCII."""
     words = tuple(word.lower() for word in keywords)
-    return Rule(kind, re.compile(pattern, re.ASCII), words, check, certain)
+    return Rule(kind, pattern, words, check, certain)

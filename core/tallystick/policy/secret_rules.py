@@ -32,7 +32,7 @@ from tallystick.policy.vendor_tokens import TOKENS_BY_PREFIX, TOKENS_BY_SHAPE
 def _token(kind: str, pattern: str, *keywords: str, certain: bool = True) -> Rule:
     """Return the rule of a token that begins with one of its keywords."""
     words = tuple(word.lower() for word in keywords)
-    return Rule(kind, re.compile(pattern, re.ASCII), words, None, certain, words)
+    return Rule(kind, pattern, words, None, certain, words)
 
 
 def _context(
@@ -45,8 +45,7 @@ def _context(
     check: Check | None = None,
 ) -> Rule:
     """Return the rule of a secret that is known by the text before it."""
-    compiled = re.compile(pattern, re.ASCII)
-    return Rule(kind, compiled, keywords or anchors, check, False, anchors, needs)
+    return Rule(kind, pattern, keywords or anchors, check, False, anchors, needs)
 
 
 # A credential may follow a line end that JSON has escaped (`\n`) or a character that a URL has

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from tallystick.ranking.languages import (
     ENGLISH,
@@ -46,9 +46,6 @@ _CONTRACTION = r"(?:['\u2019](?:s|t|re|ve|ll|d|m)(?!\w))"
 _WORD = rf"{_LETTER}+{_CONTRACTION}?"
 # What joins the segments of a path, an address, a module or a date; prose dashes and dots do not.
 _JOINT = r"(?:(?!\.\.|--)[-_./\\:@#]){1,4}"
-_COMPOUND = re.compile(
-    rf"{_WORD}(?:{_JOINT}{_WORD})*|(?P<unspaced>(?:(?=[{_UNSPACED}])[^\W_])+)", re.IGNORECASE
-)
 _ASCII_COMPOUND = re.compile(
     r"[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?"
     r"(?:(?:(?!\.\.|--)[-_./\\:@#]){1,4}[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?)*",
@@ -125,11 +122,19 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         for match in _ASCII_COMPOUND.finditer(text):
             yield from _compound(match.group())
         return
-    for match in _COMPOUND.finditer(_plain(text)):
+    for match in _any_compound().finditer(_plain(text)):
         if match.lastgroup == "unspaced":
             yield from _pairs(match.group())
         else:
             yield from _compound(match.group())
+
+
+@cache
+def _any_compound() -> re.Pattern[str]:
+    """Return the form of a compound in any script: text in ASCII alone never needs it."""
+    return re.compile(
+        rf"{_WORD}(?:{_JOINT}{_WORD})*|(?P<unspaced>(?:(?=[{_UNSPACED}])[^\W_])+)", re.IGNORECASE
+    )
 
 
 def _surfaces(text: str) -> list[str]:

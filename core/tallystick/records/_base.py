@@ -332,6 +332,8 @@ def _spell_options(function: Callable[..., Any]) -> None:
     """Spell the `**options` of a function out in its signature: those of the record that they
     unpack. Whoever validates, documents or completes a call reads them there.
     """
+    if not function.__code__.co_flags & inspect.CO_VARKEYWORDS:
+        return
     signature = inspect.signature(function)
     *parameters, last = signature.parameters.values()
     if last.kind is not last.VAR_KEYWORD or "Unpack" not in str(last.annotation):

@@ -45,24 +45,6 @@ _TAGS = _words(
     # What loads a picture, or anything else, from where it points to.
     r"img|image|picture|svg|iframe|video|audio|embed|object",
 )
-_TEMPLATE = re.compile(
-    # ChatML, Llama 3 and 4, Phi, Qwen, Harmony, Cohere: <|…|>; DeepSeek: the same in full width.
-    # A text that was cut ends within one.
-    r"[<\uff1c\ufe64](?=[|\uff5c](?:[^|\uff5c<>\n]{1,80}[|\uff5c]?[>\uff1e\ufe65]|[^|\uff5c<>\s]{0,80}\Z))"
-    # Llama 2.
-    r"|<<(?=/?SYS>>)"
-    # Gemma, sentence pieces, tags of tools: <start_of_turn>, </s>, <tool_call>, <function=…>.
-    rf"|[<\uff1c\ufe64](?=[/\uff0f]?(?:[\w-]{{1,16}}:)?(?:{_TAGS})(?:[\s=:/>\uff1e\ufe65\u2026]|\Z))"
-    # Mistral and Llama 2: [INST], [/INST], [TOOL_CALLS].
-    r"|(?<!\\)\[(?=/?INST\])"
-    r"|(?<!\\)\[(?=/?(?-i:SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS"
-    r"|CALL_ID|IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|PREFIX|SUFFIX|MIDDLE|gMASK|sMASK|MODEL_SETTINGS"
-    r")\])",
-    re.IGNORECASE,
-)
-"""Beginnings of the tokens of chat templates, and of tags that stand for a role, a tool or a
-picture.
-"""
 _BRACKET = re.compile("[<\uff1c\ufe64\u2039\u2329\u27e8\u3008\u00ab\u300a\u276e\u29fc\u02c2\u1438]")
 _TRAILER = re.compile(
     r"(?<!\\)\((?=\s*(?:sources?\b[^()\n]{0,200}|no\s+sources?\s*);)", re.IGNORECASE
@@ -115,7 +97,6 @@ _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff]")
 _RIGHT_TO_LEFT = re.compile(
     "[\u05d0-\u05f4\u0620-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
-_HAN = re.compile("[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _JAMO = re.compile("[\u1100-\u115e\u1161-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
 _NEAR = 64
 """Characters around a direction mark among which a letter from right to left needs it."""
@@ -174,6 +155,28 @@ def as_name(text: str) -> str:
     return f"\\{name}" if name.casefold() in _OBEYED else name
 
 
+@cache
+def _template() -> re.Pattern[str]:
+    """Return the pattern of the beginnings of the tokens of chat templates, and of tags that stand
+    for a role, a tool or a picture.
+    """
+    return re.compile(
+        # ChatML, Llama 3 and 4, Phi, Qwen, Harmony, Cohere: <|…|>; DeepSeek: in full width.
+        # A text that was cut ends within one.
+        r"[<\uff1c\ufe64](?=[|\uff5c](?:[^|\uff5c<>\n]{1,80}[|\uff5c]?[>\uff1e\ufe65]|[^|\uff5c<>\s]{0,80}\Z))"
+        # Llama 2.
+        r"|<<(?=/?SYS>>)"
+        # Gemma, sentence pieces, tags of tools: <start_of_turn>, </s>, <tool_call>, <function=…>.
+        rf"|[<\uff1c\ufe64](?=[/\uff0f]?(?:[\w-]{{1,16}}:)?(?:{_TAGS})(?:[\s=:/>\uff1e\ufe65\u2026]|\Z))"
+        # Mistral and Llama 2: [INST], [/INST], [TOOL_CALLS].
+        r"|(?<!\\)\[(?=/?INST\])"
+        r"|(?<!\\)\[(?=/?(?-i:SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|THINK|ARGS"
+        r"|CALL_ID|IMG|IMG_BREAK|IMG_END|AUDIO|BEGIN_AUDIO|PREFIX|SUFFIX|MIDDLE|gMASK|sMASK|MODEL_SETTINGS"
+        r")\])",
+        re.IGNORECASE,
+    )
+
+
 def escape_marks(text: str) -> str:
     """Return a text that opens and closes no frame of ours, has no token of a chat template, no
     source of its own, no hidden character and no picture from elsewhere; its lines stay.
@@ -183,7 +186,7 @@ def escape_marks(text: str) -> str:
     text = _LINE_BREAKS.sub("\n", text)
     text = _HIDDEN.sub(_show_character, text)
     text = _BRACKET.sub(_our_mark, text)
-    text = _TEMPLATE.sub(_break_mark, text)
+    text = _template().sub(_break_mark, text)
     text = _TRAILER.sub(r"\\(", text)
     return _PICTURE_MARK.sub(_picture, text)
 
@@ -249,14 +252,22 @@ def _is_needed(character: str, text: str, place: int) -> bool:
             before in "0123456789#*\u00a9\u00ae" or bool(_PICTURE.match(before))
         )
     if "\ufe00" <= character <= "\ufe0d":
-        return "\u1000" <= before <= "\uabff" or bool(_HAN.match(before))
+        return "\u1000" <= before <= "\uabff" or _is_han(before)
     if "\U000e0100" <= character <= "\U000e01ef":
-        return bool(_HAN.match(before))
+        return _is_han(before)
     if character in "\u180b\u180c\u180d\u180f":
         return "\u1820" <= before <= "\u18aa"
     if character in "\u115f\u1160":
         return bool(_JAMO.match(before) or _JAMO.match(behind))
     return False
+
+
+def _is_han(character: str) -> bool:
+    return (
+        "\u3400" <= character <= "\u9fff"
+        or "\uf900" <= character <= "\ufaff"
+        or "\U00020000" <= character <= "\U0003ffff"
+    )
 
 
 def _is_own_file(target: str) -> bool:

@@ -73,7 +73,9 @@ def replace_first(fact: ExtractedFact, known: Sequence[KnownFact]) -> ExtractedF
 
 def reflecting(open_tally: OpenTally, **options: Any) -> Tally:
     """A tally with a model that reads sessions."""
-    return open_tally(settings=REVIEW, **{"learning_model": ScriptedLearner(read_session), **options})
+    return open_tally(
+        settings=REVIEW, **{"learning_model": ScriptedLearner(read_session), **options}
+    )
 
 
 def spoken(bound: BoundTally, conversation: str = "monday") -> list[str]:

@@ -1,0 +1,54 @@
+"""A process that is one command loads without a collection and without plugins of pydantic."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_CODE = """
+import gc
+from tallystick.loading import loading
+with loading():
+    print(gc.isenabled())
+    import tallystick.tally
+print(gc.isenabled(), gc.get_freeze_count() > 10_000)
+gc.disable()
+with loading():
+    pass
+print(gc.isenabled())
+"""
+
+
+@pytest.mark.parametrize(("variable", "loaded"), [(None, False), ("", True), ("other", True)])
+def test_plugins_wait_outside_unless_the_environment_says_which(
+    tmp_path: Path, variable: str | None, loaded: bool
+) -> None:
+    (tmp_path / "plugin_of_a_test.py").write_text(
+        "print('a plugin')\ndef new_schema_validator(*_, **__):\n    return None, None, None\n"
+    )
+    about = tmp_path / "plugin_of_a_test-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin-of-a-test\nVersion: 1\n")
+    (about / "entry_points.txt").write_text("[pydantic]\nspy = plugin_of_a_test\n")
+    paths = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    environment.pop("PYDANTIC_DISABLE_PLUGINS", None)
+    if variable is not None:
+        environment["PYDANTIC_DISABLE_PLUGINS"] = variable
+
+    done = subprocess.run(
+        [sys.executable, "-c", _CODE], capture_output=True, text=True, env=environment, check=True
+    )
+
+    assert [line for line in done.stdout.splitlines() if line == "a plugin"] == (
+        ["a plugin"] if loaded else []
+    )
+    assert [line for line in done.stdout.splitlines() if line != "a plugin"] == [
+        "False",
+        "True True",
+        "False",
+    ]
