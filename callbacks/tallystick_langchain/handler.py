@@ -50,7 +50,7 @@ from tallystick.kit import (
 from tallystick.kit.binder import call_of_config
 from tallystick.kit.rendering import without_frames
 from tallystick.recorder import Run, current_run, current_step, status_for
-from tallystick.records import CallContext, EntryKind, Scope, StepKind, StepStatus
+from tallystick.records import CallContext, ContextItem, EntryKind, Scope, StepKind, StepStatus
 from tallystick.tally import BoundTally, Tally
 from tallystick_langchain.graph import (
     agent_name_of,
@@ -504,7 +504,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 provider=(metadata or {}).get("ls_provider"),
                 model=model_of(parameters),
                 items=[
-                    item
+                    _own_item(bound, item)
                     for item, message in items_of(messages, len).values()
                     if not _is_added(bound, message)
                 ],
@@ -792,6 +792,15 @@ def handler_run() -> Run | None:
         if isinstance(handler, TallyCallbackHandler) and parent is not None:
             return handler.run_of(parent)
     return None
+
+
+def _own_item(bound: BoundTally, item: ContextItem) -> ContextItem:
+    """Return an item as somebody wrote it: what memory put behind instructions went through a
+    compile.
+    """
+    if item.kind != "system":
+        return item
+    return item.model_copy(update={"content": without_frames(bound, item.content).strip()})
 
 
 def _is_added(bound: BoundTally, message: BaseMessage) -> bool:
