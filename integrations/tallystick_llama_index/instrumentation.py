@@ -337,6 +337,11 @@ class TallyInstrumentation:
                 tree, ends = span.tree, True
                 is_cancelled = tree.is_workflow and result is None
                 status: StepStatus = "cancelled" if is_cancelled else "completed"
+                # Here and now: what ends the run later may be another thread, and the next call of
+                # this one belongs to a run of its own.
+                if tree.leave is not None:
+                    tree.leave()
+                    tree.leave = None
                 if not self._ends_later(span_id, tree, result):
                     self._background.run(lambda: self._end_root(span_id, tree, result, status))
             elif span is not None and span.is_writer:
@@ -366,9 +371,6 @@ class TallyInstrumentation:
             tree.end_later = lambda status: self._end_root(
                 span_id, tree, result, status or "completed"
             )
-        if tree.leave is not None:
-            tree.leave()
-            tree.leave = None
         return True
 
     def _end_written(self, span: _Span, status: StepStatus | None) -> None:
