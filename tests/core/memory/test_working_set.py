@@ -186,6 +186,7 @@ def test_what_is_kept_of_a_session_has_no_text_and_dies_with_an_erasure(
             memory_id, reason="asked", mode="apply", confirm_token=preview.confirm_token
         )
         gc.collect()
+        gc.unfreeze()
         kept = [str(one) for one in gc.get_objects() if isinstance(one, Hit)]
         assert "under the mat" not in str(kept)
         assert _texts(anna.working_set("Hello again", conversation="today")) == []

@@ -32,6 +32,7 @@ def test_every_statement_can_be_translated_for_both_databases() -> None:
     ):
         if ".migrations" not in name:
             importlib.import_module(name)
+    gc.unfreeze()  # a command that another test ran in this process may have frozen them
     found = [each for each in gc.get_objects() if isinstance(each, Prepared)]
 
     assert len(found) > 80
