@@ -249,6 +249,7 @@ class _Kept:
         self._name = who
         # A turn without a conversation ends with its process.
         self._is_stored = bool(request.conversation)
+        self._may_write = context.store.database.unwritable is None
 
     def load(self) -> tuple[_State | None, list[float]]:
         """Return what the session has, or None at its first turn, and the best scores of the user's
@@ -259,6 +260,9 @@ class _Kept:
         with self._context.store.database.read() as connection:
             ids = [row.id for row in scopes.find(connection, [self._home])]
             values = working.values_of(connection, ids, holders, at=now) if ids else []
+            if self._may_write:
+                decision = self._context.gate.decide(connection, self._actor, "write", self._home)
+                self._may_write = decision.allowed
         bodies = {value.lifetime: value.body for value in values if value.name == self._name}
         kept_here = self._context.sessions
         state = bodies.get("session")
@@ -270,7 +274,7 @@ class _Kept:
     def store(self, state: _State, usual: Sequence[float], now: int) -> tuple[str, ...]:
         """Keep the state for the next turn; return what to say of it."""
         body, scores = state.dumps(), json.dumps(usual)
-        if self._is_stored and self._write(body, scores, now):
+        if self._is_stored and self._may_write and self._write(body, scores, now):
             return ()
         if self._session is not None:
             self._context.sessions.put(self._key("session", self._session.id), body)
@@ -284,11 +288,9 @@ class _Kept:
 
     def _write(self, body: str, scores: str, now: int) -> bool:
         """Write the rows of the session, and of the user's requests; return False where the actor
-        may not.
+        may no longer, or nobody may for now.
         """
         context, actor, home = self._context, self._actor, self._home
-        if context.store.database.unwritable is not None:
-            return False
 
         def unit(tx: Connection) -> None:
             context.gate.confirm(tx, actor, "write", home)
@@ -311,8 +313,6 @@ class _Kept:
                 )
 
         try:
-            if not context.gate.require(actor, "write", home).allowed:
-                return False
             context.store.database.write(unit, name="working_set", writes=Writes.of(home))
         except Denied:
             return False
