@@ -337,11 +337,6 @@ class TallyInstrumentation:
                 tree, ends = span.tree, True
                 is_cancelled = tree.is_workflow and result is None
                 status: StepStatus = "cancelled" if is_cancelled else "completed"
-                # Here and now: what ends the run later may be another thread, and the next call of
-                # this one belongs to a run of its own.
-                if tree.leave is not None:
-                    tree.leave()
-                    tree.leave = None
                 if not self._ends_later(span_id, tree, result):
                     self._background.run(lambda: self._end_root(span_id, tree, result, status))
             elif span is not None and span.is_writer:
@@ -365,6 +360,11 @@ class TallyInstrumentation:
         is_stream = isinstance(result, StreamingAgentChatResponse)
         if not is_stream or not result.is_writing_to_memory:
             return False
+        # Here and now: what ends the run later may be another thread, and the next call of this one
+        # belongs to a run of its own.
+        if tree.leave is not None:
+            tree.leave()
+            tree.leave = None
         with self._guard:
             if tree.is_written:
                 return False
