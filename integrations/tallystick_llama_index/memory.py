@@ -3,7 +3,7 @@ budget.
 
 `TallyMemory` is a memory of its own, because a block of LlamaIndex's `Memory` is called several
 times for one request, only gets the messages that fall out of the queue, and is put into the system
-prompt. `TallyMemoryBlock` is for users of `Memory` all the same: it recalls once for a request and
+prompt. `TallyMemoryBlock` is for users of `Memory` all the same: it asks once for a request and
 separates sessions.
 """
 

@@ -61,10 +61,15 @@ from tallystick.storage.rows.working import Holder
 
 _STATEMENTS = ("turn", "note")
 """The kinds of what was said, as it was said."""
+_CONCLUDED = (
+    *("fact", "decision", "procedure", "plan", "task", "claim"),
+    *("artifact", "pattern", "tool", "concept", "warning"),
+)
+"""The other kinds that a learner may conclude from what was said."""
 _KINDS: tuple[tuple[ChosenAs, tuple[str, ...]], ...] = (
     ("constraint", ("constraint", "rule")),
     ("preference", ("preference",)),
-    ("fact", ("fact", "decision", "procedure", "plan", "task")),
+    ("fact", _CONCLUDED),
     ("statement", _STATEMENTS),
 )
 """The kinds of a profile, in the order in which they are served."""
@@ -281,7 +286,9 @@ class _Kept:
         self._context.sessions.put(self._key("user", ""), scores)
         if not self._is_stored:
             return ()
-        return ("the session is kept by this process alone: the actor may not write here",)
+        return (
+            "the session is kept by this process alone: nothing can be written here for the actor",
+        )
 
     def _key(self, lifetime: str, holder: str) -> tuple[str, ...]:
         return str(self._home), self._name, lifetime, holder
@@ -542,7 +549,6 @@ class _Chooser:
             if why == "statement":
                 read = self._read_by_learner(loaded)
                 loaded = [each for each in loaded if each.doc not in read]
-            if why == "statement":
                 docs = {each.doc: docs[each.doc] * self._worth(each.memory) for each in loaded}
             loaded.sort(key=lambda each: (-docs[each.doc], each.doc))
             yield why, [each for each in loaded if _is_open(each.memory)]

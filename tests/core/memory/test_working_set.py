@@ -15,6 +15,7 @@ from tallystick.records import ContextItem, Hit, SpaceMember, WorkingSet
 from tallystick.storage.engine import tables
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
+from tallystick_learning.material import EXTRACTED_KINDS
 
 OpenTally = Callable[..., Tally]
 ANNA = Actor(user="anna")
@@ -87,6 +88,15 @@ def test_the_running_session_is_left_out_and_so_is_what_a_fact_says_already(
         shown = anna.working_set("Can Ilse eat peanuts?", conversation="tomorrow")
         assert "Ilse cannot eat peanuts." in _texts(shown)
         assert SAID[0] not in _texts(shown)
+
+
+def test_every_kind_that_a_learner_concludes_may_stand_for_its_turn(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        for kind in EXTRACTED_KINDS:
+            anna.remember(f"The {kind} of the heron stands.", kind=kind)
+        shown = anna.working_set("Hello", conversation="today")
+        assert {piece.hit.memory.kind for piece in shown} == set(EXTRACTED_KINDS)
 
 
 def test_a_later_statement_on_the_same_matter_comes_with_an_earlier_one(
