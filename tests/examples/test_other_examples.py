@@ -83,7 +83,7 @@ def test_research_cites_keeps_a_contradiction_and_publishes_nothing(
     assert "[2] corpus/atlas.md" in shown
     assert "[4] https://archive.example/heron-bridge" in shown
     assert "researcher: publish was denied by a rule" in shown
-    assert "summariser: 2 memories withheld" in shown
+    assert "summariser: 6 memories withheld" in shown
     assert "In one sentence: The Heron Bridge is 212 metres long." in shown
     assert "receipts that verify: " in shown
 
