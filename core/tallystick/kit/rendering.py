@@ -16,7 +16,7 @@ from tallystick.errors import InvalidInput
 from tallystick.kit.elsewhere import TallyElsewhere
 from tallystick.memory import read
 from tallystick.memory.contradictions import disagreements_of
-from tallystick.memory.held_changes import held_note
+from tallystick.memory.held_changes import changes_note
 from tallystick.memory.passages import hit_for_model, passage_text, unfold
 from tallystick.policy.redaction import Redactor
 from tallystick.recorder import Step
@@ -204,7 +204,7 @@ def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
         text, place = passage_text(hit)
         part = f"(part {place}) " if place is not None else ""
         mark = f"- {number}" if lines else "-"
-        note = held_note(hit.held)
+        note = changes_note(hit.held, hit.learned)
         quotes.append(Quote(text, hit.memory.speaker, part, note, mark=mark))
     if not quotes:
         return ""

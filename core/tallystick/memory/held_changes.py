@@ -52,12 +52,14 @@ def held_changes(
         for each in proposals.about_targets(connection, scope_ids, list(asked))
         if each.record.target_version == asked[each.record.target or ""].memory.version
     ]
-    readable = _readable_origins(connection, context, actor, waiting)
+    readable = _readable(
+        connection, context, actor, [each for change in waiting for each in change.derived_from]
+    )
     held: dict[str, tuple[HeldChange, ...]] = {}
     for proposal in waiting:
         target, words = proposal.target or "", proposal.content
         beside = held.get(target, ())
-        if words is None or len(beside) == _MOST or not readable.issuperset(proposal.derived_from):
+        if words is None or len(beside) == _MOST or not readable.keys() >= {*proposal.derived_from}:
             continue
         held[target] = (*beside, _held(context, proposal, words))
     return held
@@ -78,16 +80,13 @@ def _held(context: MemoryContext, proposal: Proposal, words: ProposalContent) ->
     )
 
 
-def _readable_origins(
-    connection: Connection,
-    context: MemoryContext,
-    actor: Actor,
-    waiting: Sequence[Proposal],
-) -> set[str]:
-    """Return the texts of these proposals that the actor may read."""
-    ids = {memory_id for each in waiting for memory_id in each.derived_from}
+def _readable(
+    connection: Connection, context: MemoryContext, actor: Actor, memory_ids: Iterable[str]
+) -> dict[str, Memory]:
+    """Return the memories with a text that the actor may read, by id."""
+    ids = set(filter(None, memory_ids))
     return {
-        each.memory.id
+        each.memory.id: each.memory
         for each in (memories.get_many(connection, sorted(ids)) if ids else ())
         if each.memory.state not in _UNREADABLE
         and context.gate.decide(connection, actor, "read", each.memory.scope).allowed
@@ -100,42 +99,76 @@ def applied_since(
     actor: Actor,
     scope_ids: Sequence[int],
     since: int,
-) -> list[AppliedChange]:
-    """Return the changes that learning applied in these scopes, which the actor may read, after a
-    moment (microseconds UTC), and that nobody took back; oldest first, without additions.
+    until: int,
+) -> dict[str, AppliedChange]:
+    """Return the changes that learning applied in these scopes after a moment and up to another
+    (microseconds UTC), and that nobody took back, by the memory that shows them: the one that was
+    made, or the statement that ended another. Only what the actor may read, texts without secrets;
+    oldest first, without additions.
     """
-    applied = [each.record for each in proposals.applied_since(connection, scope_ids, since)]
-    readable = _readable_origins(connection, context, actor, applied)
-    targets = {each.target for each in applied if each.target is not None}
-    known = {each.memory.id: each.memory for each in memories.get_many(connection, sorted(targets))}
-    return [
-        AppliedChange(
-            proposal_id=each.id,
-            action=each.action,  # type: ignore[arg-type] # what is applied is a decision
-            text=each.content.content,
-            made=each.made,
-            target=each.target,
-            was=known[each.target].content if each.target in known else None,
-            applied_at=each.decided_at or each.created_at,
-        )
-        for each in applied
-        if each.content is not None
-        and each.target is not None
-        and readable.issuperset(each.derived_from)
+    applied = [
+        each.record
+        for each in proposals.applied_since(connection, scope_ids, since)
+        if (each.record.decided_at or 0) <= until and each.record.action in ("UPDATE", "END")
     ]
+    readable = _readable(
+        connection,
+        context,
+        actor,
+        [each for change in applied for each in (*change.derived_from, change.target or "")],
+    )
+    shown: dict[str, AppliedChange] = {}
+    for change in applied:
+        words, was = change.content, readable.get(change.target or "")
+        by = change.derived_from[-1] if change.action == "END" else change.made
+        if (
+            words is None
+            or was is None
+            or by is None
+            or not readable.keys() >= {*change.derived_from}
+        ):
+            continue
+        assert change.target is not None
+        shown[by] = AppliedChange(
+            proposal_id=change.id,
+            action=change.action,  # type: ignore[arg-type] # what is applied is a decision
+            text=context.redactor.redact_text(words.span or words.content).text,
+            made=change.made,
+            target=change.target,
+            was=context.redactor.redact_text(was.content).text,
+            applied_at=change.decided_at or change.created_at,
+        )
+    return shown
 
 
-def held_note(held: Iterable[HeldChange]) -> str:
-    """Return what a frame says behind a memory of the changes that wait: our own words, and theirs
-    escaped; empty for none.
+def changes_note(
+    held: Iterable[HeldChange], learned: AppliedChange | None, *, in_frame: bool = True
+) -> str:
+    """Return what stands behind a memory of the changes of it, those that wait and the one that
+    was learned: our own words, and theirs, escaped as an item of a frame is; empty for none.
     """
-    return "".join(f" ({words_of_held(each)}: {as_item(each.text)})" for each in held)
+    shown = as_item if in_frame else str
+    notes = [f" ({words_of_held(each)}: {shown(each.text)})" for each in held]
+    if learned is not None:
+        said = f"; said: {shown(learned.text)}" if learned.action == "UPDATE" else ""
+        notes.append(f" ({words_of_learned(learned)}: {shown(learned.was)}{said})")
+    return "".join(notes)
 
 
-def with_held(memory: Memory, held: Iterable[HeldChange]) -> Memory:
-    """Return a memory whose text says which changes of it wait, as a compile chooses it."""
-    note = "".join(f" ({words_of_held(each)}: {each.text})" for each in held)
+def with_changes(
+    memory: Memory, held: Iterable[HeldChange], learned: AppliedChange | None
+) -> Memory:
+    """Return a memory whose text says what was learned and which changes of it wait, as a compile
+    chooses it.
+    """
+    note = changes_note(held, learned, in_frame=False)
     return memory.model_copy(update={"content": memory.content + note}) if note else memory
+
+
+def words_of_learned(learned: AppliedChange) -> str:
+    """Return our own words before what held until learning changed it: the day, and how."""
+    day = moment_text(learned.applied_at, "%Y-%m-%d")
+    return f"{day}, {'ended' if learned.action == 'END' else 'in place of'}"
 
 
 def words_of_held(held: HeldChange) -> str:

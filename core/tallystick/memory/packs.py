@@ -15,7 +15,7 @@ from tallystick.access import is_expired
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.contradictions import contradictions, disagreements
 from tallystick.memory.fields import STORE_ITEM
-from tallystick.memory.held_changes import held_changes, held_note
+from tallystick.memory.held_changes import changes_note, held_changes
 from tallystick.memory.passages import (
     Content,
     as_ranges,
@@ -30,6 +30,7 @@ from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.ports import TokenCounter
 from tallystick.records import (
     Actor,
+    AppliedChange,
     ContextPack,
     HeldChange,
     Holds,
@@ -168,6 +169,7 @@ def wake(
                 why=piece.chosen_as,
                 contradicted_by=piece.hit.contradicted_by,
                 held=piece.hit.held,
+                learned=piece.hit.learned,
             )
         )
     for why, entries in reasons.items():
@@ -213,6 +215,7 @@ def _item(
     history: bool = False,
     contradicted_by: tuple[str, ...] = (),
     held: tuple[HeldChange, ...] = (),
+    learned: AppliedChange | None = None,
 ) -> PackItem:
     return PackItem(
         id=memory.id,
@@ -227,6 +230,7 @@ def _item(
         text=f"{memory.speaker}: {shown_text(memory)}" if memory.speaker else shown_text(memory),
         contradicted_by=contradicted_by,
         held=held,
+        learned=learned,
     )
 
 
@@ -418,7 +422,7 @@ class _Filling:
         else:
             speaker = None  # A secret was replaced in the name, or the text was cut within it.
         before = f"(part {item.place}) " if item.place else ""
-        mark, after = f"- {item.handle or 99}", held_note(item.held)
+        mark, after = f"- {item.handle or 99}", changes_note(item.held, item.learned)
         return Quote(text, speaker, before, after, mark=mark, heading=_heading(item))
 
 

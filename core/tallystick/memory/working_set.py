@@ -14,15 +14,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from tallystick.access import is_expired, replacements, visible_docs
-from tallystick.errors import Denied
 from tallystick.memory.context import MemoryContext, is_made_by_extension
 from tallystick.memory.contradictions import contradictions
 from tallystick.memory.fields import STORE_ITEM
-from tallystick.memory.held_changes import held_changes
+from tallystick.memory.held_changes import applied_since, changes_note, held_changes
 from tallystick.memory.passages import Content, content_of, says_the_same, shown_text
 from tallystick.memory.recall import (
     SearchedScopes,
@@ -31,6 +30,7 @@ from tallystick.memory.recall import (
     with_sound_segments,
 )
 from tallystick.memory.recall_request import RecallRequest
+from tallystick.memory.session_state import Entry, Habits, KeptSession, SessionState
 from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.ports import TokenCounter
 from tallystick.ranking import Corpus
@@ -44,6 +44,7 @@ from tallystick.ranking.question import inverse_frequency
 from tallystick.ranking.signals import is_assistant
 from tallystick.records import (
     Actor,
+    AppliedChange,
     ChosenAs,
     HeldChange,
     Hit,
@@ -54,7 +55,6 @@ from tallystick.records import (
     text_digest,
 )
 from tallystick.storage import Connection
-from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index.segments import reading
 from tallystick.storage.rows import edges, memories, scopes, working
 from tallystick.storage.rows.working import Holder
@@ -93,8 +93,6 @@ _REQUESTS, _PRIOR, _PRIOR_MATCH = 40, 8, 2.5
 stand for them at first, and their match, in nats: that of a word which one text in twelve has.
 """
 _SECOND = 1_000_000
-_USUAL_FOR = 90 * 24 * 3600 * _SECOND
-"""The time for which the scores of a user's requests are kept after the last one, microseconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,35 +126,6 @@ class SessionTurn:
         return self.conversation if self.in_prompt else None
 
 
-class _Entry(NamedTuple):
-    """One piece as the session keeps it."""
-
-    id: str
-    version: int
-    chosen_as: ChosenAs
-    is_profile: bool
-    score: float
-
-
-@dataclass(frozen=True)
-class _State:
-    """What a session has."""
-
-    entries: tuple[_Entry, ...] = ()
-    turn: str | None = None
-    """The digest of the last turn."""
-    last: int = 0
-    """When that was, microseconds UTC."""
-
-    @classmethod
-    def load(cls, body: str) -> _State:
-        value = json.loads(body)
-        return cls(tuple(_Entry(*each) for each in value["pieces"]), value["turn"], value["last"])
-
-    def dumps(self) -> str:
-        return json.dumps({"pieces": self.entries, "turn": self.turn, "last": self.last})
-
-
 def working_set(
     context: MemoryContext,
     actor: Actor,
@@ -173,12 +142,19 @@ def working_set(
     """
     for scope in dict.fromkeys(scope_list):
         context.gate.require(actor, "read", scope)
-    kept = _Kept(context, actor, home, request)
-    before, usual = kept.load()
+    kept = KeptSession(
+        context,
+        actor,
+        home,
+        conversation=request.conversation,
+        turn=request.turn,
+        pause=request.pause * _SECOND,
+    )
+    before, habits = kept.load()
     now = context.store.clock.now()
     turn = None if request.turn is None else text_digest("turn", f"{request.turn} {request.text}")
     begins = before is None or now - before.last > request.pause * _SECOND
-    state = _State() if before is None or begins else before
+    state = before if before and not begins else SessionState(began=now, before=habits.began)
     is_asked_again = not begins and turn is not None and state.turn == turn
     found: Sequence[Hit] = ()
     if request.text.strip() and request.most and not is_asked_again:
@@ -190,18 +166,18 @@ def working_set(
 
     def choose() -> WorkingSet:
         with context.store.database.read() as connection, reading(connection):
-            chooser = _Chooser(connection, context, actor, scope_list, request, counter, now)
+            chooser = _Chooser(connection, context, actor, scope_list, request, counter, now, state)
             chooser.keep(state.entries)
             if begins:
                 chooser.add_profile()
-            if match > 0 and match >= chooser.usual_match(usual):
+            if match > 0 and match >= chooser.usual_match(habits.matches):
                 chooser.add_matches(found)
             return chooser.working_set()
 
     chosen = with_sound_segments(context, scope_list, choose)
     if not is_asked_again:
         entries = tuple(
-            _Entry(
+            Entry(
                 each.hit.memory.id,
                 each.hit.memory.version,
                 each.chosen_as,
@@ -210,8 +186,12 @@ def working_set(
             )
             for each in chosen.pieces
         )
-        usual = [*usual, round(match, 4)][-_REQUESTS:] if request.text.strip() else usual
-        warnings = kept.store(_State(entries, turn, now), usual, now)
+        matches = (*habits.matches, *([round(match, 4)] if request.text.strip() else []))
+        warnings = kept.store(
+            replace(state, entries=entries, turn=turn, last=now),
+            Habits(matches[-_REQUESTS:], state.began if begins else habits.began),
+            now,
+        )
         chosen = chosen.model_copy(update={"warnings": warnings})
     elif not chosen.replaced and not chosen.withdrawn:
         return chosen.model_copy(update={"asked_again": True})
@@ -232,98 +212,12 @@ def shown_in_session(
         ids = [row.id for row in scopes.find(connection, [home])]
         for value in working.values_of(connection, ids, [holder], at=now) if ids else []:
             names: list[str | None] = json.loads(value.name)
-            chooser = _Chooser(connection, context, actor, [home], SessionTurn(), None, now)
-            chooser.keep(_State.load(value.body).entries)
+            state = SessionState.load(value.body)
+            chooser = _Chooser(connection, context, actor, [home], SessionTurn(), None, now, state)
+            chooser.keep(state.entries)
             shown[" · ".join(filter(None, names))] = chooser.working_set()
     context.gate.log_read(actor, "working_set", [home], results=len(shown))
     return shown
-
-
-class _Kept:
-    """Where a session is kept between its turns."""
-
-    def __init__(
-        self, context: MemoryContext, actor: Actor, home: Scope, request: SessionTurn
-    ) -> None:
-        self._context, self._actor, self._home = context, actor, home
-        self._pause = request.pause * _SECOND
-        who = json.dumps([actor.user, actor.agent])
-        session = request.conversation or request.turn
-        self._session = Holder("session", session) if session else None
-        self._usual = Holder("user", who)
-        self._name = who
-        # A turn without a conversation ends with its process.
-        self._is_stored = bool(request.conversation)
-        self._may_write = context.store.database.unwritable is None
-
-    def load(self) -> tuple[_State | None, list[float]]:
-        """Return what the session has, or None at its first turn, and the best scores of the user's
-        latest requests.
-        """
-        now = self._context.store.clock.now()
-        holders = [self._usual, *([self._session] if self._session is not None else [])]
-        with self._context.store.database.read() as connection:
-            ids = [row.id for row in scopes.find(connection, [self._home])]
-            values = working.values_of(connection, ids, holders, at=now) if ids else []
-            if self._may_write:
-                decision = self._context.gate.decide(connection, self._actor, "write", self._home)
-                self._may_write = decision.allowed
-        bodies = {value.lifetime: value.body for value in values if value.name == self._name}
-        kept_here = self._context.sessions
-        state = bodies.get("session")
-        if state is None and self._session is not None:
-            state = kept_here.get(self._key("session", self._session.id))
-        usual = bodies.get("user") or kept_here.get(self._key("user", ""))
-        return None if state is None else _State.load(state), json.loads(usual or "[]")
-
-    def store(self, state: _State, usual: Sequence[float], now: int) -> tuple[str, ...]:
-        """Keep the state for the next turn; return what to say of it."""
-        body, scores = state.dumps(), json.dumps(usual)
-        if self._is_stored and self._may_write and self._write(body, scores, now):
-            return ()
-        if self._session is not None:
-            self._context.sessions.put(self._key("session", self._session.id), body)
-        self._context.sessions.put(self._key("user", ""), scores)
-        if not self._is_stored:
-            return ()
-        return (
-            "the session is kept by this process alone: nothing can be written here for the actor",
-        )
-
-    def _key(self, lifetime: str, holder: str) -> tuple[str, ...]:
-        return str(self._home), self._name, lifetime, holder
-
-    def _write(self, body: str, scores: str, now: int) -> bool:
-        """Write the rows of the session, and of the user's requests; return False where the actor
-        may no longer, or nobody may for now.
-        """
-        context, actor, home = self._context, self._actor, self._home
-
-        def unit(tx: Connection) -> None:
-            context.gate.confirm(tx, actor, "write", home)
-            row = scopes.ensure(tx, home)
-            ends = now + self._pause
-            for holder, value, until in (
-                (self._session, body, ends),
-                (self._usual, scores, now + _USUAL_FOR),
-            ):
-                assert holder is not None
-                working.put(
-                    tx,
-                    row.id,
-                    holder,
-                    self._name,
-                    value,
-                    created_by=actor.user,
-                    at=now,
-                    expires_at=until,
-                )
-
-        try:
-            context.store.database.write(unit, name="working_set", writes=Writes.of(home))
-        except Denied:
-            return False
-        return True
 
 
 @dataclass(frozen=True)
@@ -351,7 +245,9 @@ class _Chooser:
         request: SessionTurn,
         counter: TokenCounter | None,
         now: int,
+        state: SessionState,
     ) -> None:
+        self._state = state
         self._connection, self._context, self._actor = connection, context, actor
         self._request, self._now = request, now
         self._count = (lambda text: 0) if counter is None else counter.count
@@ -361,6 +257,7 @@ class _Chooser:
         }
         self._readable = [scope for scope, decision in self._decisions.items() if decision.allowed]
         self._searched: SearchedScopes | None = None
+        self._learned: dict[str, AppliedChange] | None = None
         self._chosen: dict[str, _Chosen] = {}
         self._contents: list[Content] = []
         self._facts: set[int] = set()
@@ -392,9 +289,12 @@ class _Chooser:
         )
 
     def _hit(self, chosen: _Chosen, rivals: tuple[str, ...], held: tuple[HeldChange, ...]) -> Hit:
-        if chosen.found is not None:
-            return chosen.found.model_copy(update={"contradicted_by": rivals, "held": held})
         memory = chosen.stored.memory
+        learned = self._since_before().get(memory.id)
+        if chosen.found is not None:
+            return chosen.found.model_copy(
+                update={"contradicted_by": rivals, "held": held, "learned": learned}
+            )
         return Hit.model_construct(
             memory=memory,
             score=chosen.score,
@@ -410,10 +310,11 @@ class _Chooser:
             duplicates=(),
             contradicted_by=rivals,
             held=held,
+            learned=learned,
             passage=None,
         )
 
-    def keep(self, entries: Sequence[_Entry]) -> None:
+    def keep(self, entries: Sequence[Entry]) -> None:
         """Keep what the session has: what was changed as it is now, what was replaced by what
         holds instead; what may no longer be read goes.
         """
@@ -449,7 +350,14 @@ class _Chooser:
             self._add(_Chosen(now_as, entry.chosen_as, entry.is_profile, score=entry.score))
 
     def add_profile(self) -> None:
-        """Add what this user's agent should know from the first turn on, within the budget."""
+        """Add what this user's agent should know from the first turn on, within the budget, and
+        beside it what was learned lately, within a third of it.
+        """
+        remaining = self._request.budget // _LARGEST
+        latest = [*self._since_before()][::-1]
+        learned = {each.memory.id: each for each in memories.get_many(self._connection, latest)}
+        for stored in self._visible(learned[each] for each in latest if each in learned):
+            remaining -= self._take(stored, "learned", remaining)
         remaining = self._request.budget
         for why, candidates in self._profile_candidates():
             for stored in candidates:
@@ -460,7 +368,8 @@ class _Chooser:
         return their tokens, else 0.
         """
         most = remaining if why == "pinned" else min(remaining, self._request.budget // _LARGEST)
-        cost = self._count(shown_text(stored.memory))
+        note = changes_note((), self._since_before().get(stored.memory.id))
+        cost = self._count(shown_text(stored.memory) + note)
         if cost > most or not self._is_wanted(stored):
             return 0
         together = [_Chosen(stored, why, is_profile=True, is_new=True)]
@@ -553,6 +462,26 @@ class _Chooser:
             loaded.sort(key=lambda each: (-docs[each.doc], each.doc))
             yield why, [each for each in loaded if _is_open(each.memory)]
 
+    def _since_before(self) -> dict[str, AppliedChange]:
+        """Return what learning changed from the session before until this one began, by the memory
+        that shows it.
+        """
+        if self._learned is None:
+            state = self._state
+            self._learned = (
+                applied_since(
+                    self._connection,
+                    self._context,
+                    self._actor,
+                    [row.id for row in scopes.find(self._connection, self._readable)],
+                    state.before,
+                    state.began,
+                )
+                if state.before is not None
+                else {}
+            )
+        return self._learned
+
     def _worth(self, memory: Memory) -> float:
         """Return what a statement counts for beside what it tells: less where it asks or quotes,
         and where others say as much in fewer tokens.
@@ -608,7 +537,8 @@ class _Chooser:
         memory = stored.memory
         if memory.id in self._chosen:
             return False
-        if memory.kind in _STATEMENTS and (
+        is_learned = memory.id in self._since_before()
+        if (memory.kind in _STATEMENTS and not is_learned) and (
             stored.doc in self._told_by_facts() or bool(self._read_by_learner([stored]))
         ):
             return False

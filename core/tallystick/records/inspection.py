@@ -8,7 +8,7 @@ from typing import Literal
 
 from tallystick.records._base import JsonObject, Record
 from tallystick.records.identity import Scope
-from tallystick.records.learning import HeldChange
+from tallystick.records.learning import AppliedChange, HeldChange
 from tallystick.records.memory import (
     Change,
     CorrectionKind,
@@ -287,6 +287,8 @@ class PackItem(Record):
     """Memories that contradict it, in the pack or not."""
     held: tuple[HeldChange, ...] = ()
     """Changes of it that wait for a person, newest first; the pack shows them beside it."""
+    learned: AppliedChange | None = None
+    """What learning changed by it since the session before; the pack shows it beside it."""
 
 
 class ContextPack(Record):

@@ -208,13 +208,13 @@ class AppliedChange(Record):
     proposal_id: str
     action: DecisionAction
     text: str
-    """The words that were learned."""
+    """The words that were said, without secrets; where there are none, what was learned."""
     made: str | None
     """The memory that came of it."""
-    target: str | None
+    target: str
     """The memory that it replaced or ended."""
-    was: str | None
-    """What that one says, as far as the actor may read it."""
+    was: str
+    """What that one says, without secrets."""
     applied_at: int
     """Microseconds UTC."""
     applied_time = datetime_of("applied_at")

@@ -25,7 +25,7 @@ from tallystick.errors.base import explain_validation
 from tallystick.records._base import Json, JsonObject, Labels, Persisted, Record, Texts, tuple_of
 from tallystick.records.escaping import cut
 from tallystick.records.identity import Scope, ScopeKind
-from tallystick.records.learning import DecisionAction, HeldChange
+from tallystick.records.learning import AppliedChange, DecisionAction, HeldChange
 from tallystick.records.times import (
     MomentField,
     OccasionField,
@@ -501,9 +501,12 @@ class Forgetting(Record):
     results: tuple[Forgotten, ...] = ()
 
 
-ChosenAs = Literal["pinned", "constraint", "preference", "fact", "statement", "match", "later"]
-"""Why a piece is in a working set: it is pinned, of such a kind, tells most of what was said,
-answers the request, or speaks later of what another piece does.
+ChosenAs = Literal[
+    "pinned", "learned", "constraint", "preference", "fact", "statement", "match", "later"
+]
+"""Why a piece is in a working set: it is pinned, was learned in place of another since the session
+before, is of such a kind, tells most of what was said, answers the request, or speaks later of what
+another piece does.
 """
 
 
@@ -538,6 +541,8 @@ class Hit(Record):
     """Memories that contradict it and that the actor may read, the one to believe first."""
     held: tuple[HeldChange, ...] = ()
     """Changes of it that wait for a person, newest first."""
+    learned: AppliedChange | None = None
+    """What learning changed by it since the session before, in the first session after."""
     passage: tuple[int, int] | None = None
     """The slice of a long text that answers, as the characters from and up to which it goes; None
     for a text that is searched whole.

@@ -15,7 +15,7 @@ from tallystick.compiler import compile_context
 from tallystick.compiler.outline import frame_bodies
 from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory import WorkingMemory
-from tallystick.memory.held_changes import with_held
+from tallystick.memory.held_changes import with_changes
 from tallystick.memory.passages import candidate_for_model
 from tallystick.policy.redaction import Redactor
 from tallystick.ranking import CONFIDENT
@@ -101,7 +101,7 @@ def candidates_of(candidates: Iterable[Candidate], zone: tzinfo, redactor: Redac
                 found.add(candidate.memory.id)
             contradicted_by[candidate.memory.id] = candidate.contradicted_by
             known = candidate_for_model(redactor, _detach_mappings(candidate.memory))
-            memories.append(with_held(known, candidate.held))
+            memories.append(with_changes(known, candidate.held, candidate.learned))
         elif isinstance(candidate, Memory):
             memories.append(candidate_for_model(redactor, _detach_mappings(candidate)))
         elif isinstance(candidate, WorkingMemory):

@@ -11,6 +11,7 @@ import pytest
 
 from tallystick import Actor, Tally
 from tallystick.errors import Denied, ExtractionError, InvalidInput, NotFound, StateConflict
+from tallystick.kit import framed_pieces
 from tallystick.memory.held_changes import applied_since, held_changes
 from tallystick.records import (
     ExtractedFact,
@@ -234,13 +235,72 @@ def test_what_was_applied_since_a_moment_is_listed_with_what_held_before(
         def since(moment: int) -> list[tuple[str, str, str | None, str | None]]:
             with services.store.database.read() as connection:
                 ids = [row.id for row in scopes.find(connection, [anna.scope])]
-                listed = applied_since(connection, services.memory, ANNA, ids, moment)
+                listed = applied_since(
+                    connection, services.memory, ANNA, ids, moment, tally.now()
+                ).values()
             return [(each.proposal_id, each.text, each.target, each.was) for each in listed]
 
-        assert since(before) == [(applied.id, NEW, old, OLD)]
+        assert since(before) == [(applied.id, SAID, old, OLD)]
         assert since(tally.now()) == []
         anna.reviews.decide(applied.id, "undo", reason="no")
         assert since(before) == []
+
+
+def framed(bound: BoundTally, conversation: str, text: str = "Good morning") -> list[str]:
+    """The lines that a session shows of Anna's home."""
+    shown = bound.working_set(text, conversation=conversation).pieces
+    return [line for line in framed_pieces(bound, shown).splitlines() if "Hamburg" in line]
+
+
+def test_the_first_session_after_a_change_shows_its_words_and_what_held_before(
+    open_tally: OpenTally,
+) -> None:
+    with opened(open_tally) as tally:
+        anna = tally.bind()
+        known(anna)
+        assert framed(anna, "monday") == []
+        say(anna, SAID)
+        applied = end(anna)
+
+        [line] = framed(anna, "tuesday")
+        assert NEW in line
+        assert f"in place of: {OLD}; said: {SAID})" in line
+        assert framed(anna, "tuesday", "And where do I live?") == [line], "the prefix stays"
+        [piece] = anna.working_set("Hello again", conversation="wednesday").pieces
+        assert (piece.hit.content, piece.hit.learned) == (NEW, None)
+
+        anna.reviews.decide(applied.id, "undo", reason="no")
+        assert framed(anna, "tuesday", "Hello") == []
+
+
+def test_the_first_session_after_shows_what_ended_beside_the_words_that_ended_it(
+    open_tally: OpenTally,
+) -> None:
+    with opened(open_tally, learner("ends")) as tally:
+        anna = tally.bind()
+        known(anna)
+        anna.working_set("Hello", conversation="monday")
+        say(anna, SAID)
+        end(anna)
+
+        [line] = framed(anna, "tuesday")
+        assert SAID in line
+        assert f"ended: {OLD})" in line
+        assert anna.working_set("Hello", conversation="tuesday").pieces[0].chosen_as == "learned"
+
+
+def test_what_was_applied_is_told_to_nobody_who_may_not_read_its_words(
+    open_tally: OpenTally,
+) -> None:
+    with opened(open_tally) as tally:
+        anna = tally.bind()
+        known(anna)
+        anna.working_set("Hello", conversation="monday")
+        turn = say(anna, SAID)
+        end(anna)
+        anna.forget(turn, reason="off the record")
+
+        assert all(SAID not in line for line in framed(anna, "tuesday"))
 
 
 def test_a_shadow_shows_what_would_be_done_and_does_nothing(open_tally: OpenTally) -> None:

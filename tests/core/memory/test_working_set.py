@@ -185,12 +185,12 @@ def test_what_is_kept_of_a_session_has_no_text_and_dies_with_an_erasure(
 ) -> None:
     with open_tally() as tally:
         anna = tally.bind(Actor(user="anna", role="operator"))
-        memory_id = anna.remember("The key is under the mat.", kind="fact").id
+        memory_id = anna.remember("The key is under the flowerpot.", kind="fact").id
         assert _texts(anna.working_set("Hello", conversation="today"))
         with services_of(tally).store.database.read() as connection:
             rows = [row.body for row in connection.execute(tables.working.select())]
         assert rows
-        assert not any("mat" in body for body in rows)
+        assert not any("flowerpot" in body for body in rows)
         preview = anna.operator.erase(memory_id, reason="asked")
         anna.operator.erase(
             memory_id, reason="asked", mode="apply", confirm_token=preview.confirm_token
@@ -198,7 +198,7 @@ def test_what_is_kept_of_a_session_has_no_text_and_dies_with_an_erasure(
         gc.collect()
         gc.unfreeze()
         kept = [str(one) for one in gc.get_objects() if isinstance(one, Hit)]
-        assert "under the mat" not in str(kept)
+        assert "under the flowerpot" not in str(kept)
         assert _texts(anna.working_set("Hello again", conversation="today")) == []
 
 
