@@ -218,7 +218,7 @@ class TallyContext(OncePerAgent):
             task_type=self.task_type,
         )
         compiled = self._compiler.compile(bound, parts)
-        added = self._added = added_part(compiled, self._added)
+        added = self._added = added_part(compiled, self._added, whole=self._compiler.is_whole)
         if not self._compiler.is_whole:
             if added is not None:
                 messages = with_part_behind(messages, prompt, added)

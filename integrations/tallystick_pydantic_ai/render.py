@@ -238,12 +238,13 @@ class _Entry(NamedTuple):
 
 
 def added_part(
-    compiled: CompiledContext, earlier: UserPromptPart | None = None
+    compiled: CompiledContext, earlier: UserPromptPart | None = None, *, whole: bool
 ) -> UserPromptPart | None:
     """Return what memory adds to a request as a part; None for nothing. While it says the same, it
-    is the part of the request before.
+    is the part of the request before. Of a `whole` request the profile is not among it: it stands
+    behind the instructions.
     """
-    text = memory_text(compiled)
+    text = outline(compiled).context if whole else memory_text(compiled)
     if earlier is not None and [getattr(each, "content", None) for each in earlier.content] == [
         text
     ]:
@@ -259,7 +260,8 @@ def render(
     """Return a compiled context as a request, with `added` as what memory adds; unchanged messages
     are the objects that came in.
 
-    What was recalled and quoted is a user's part before the current turn. Raises InvalidContext for
+    The profile is the last of the instructions, what was recalled and quoted a user's part before
+    the current turn. Raises InvalidContext for
     calls and results that do not pair.
     """
     sections, changed = outline(compiled), changed_items(compiled)
@@ -269,6 +271,8 @@ def render(
         for place, part in enumerate(request.instructions)
         if (item_id := f"instructions-{place}") in shown
     ]
+    if sections.remembered:
+        instructions.append(InstructionPart(content=sections.remembered, dynamic=True))
     parameters, offered = request.parameters, {item.source_ref.title for item in sections.tools}
     tools = [
         tool

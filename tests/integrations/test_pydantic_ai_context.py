@@ -60,9 +60,11 @@ def _texts(messages: list[ModelMessage]) -> list[str]:
 
 def test_a_run_is_given_what_is_remembered_of_its_prompt_once(open_sqlite: OpenTally) -> None:
     seen: list[list[ModelMessage]] = []
+    profiles: list[str] = []
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         seen.append(list(messages))
+        profiles.append(info.instructions or "")
         if len(seen) % 2:
             return ModelResponse(parts=[ToolCallPart("weigh", {}, "c1")])
         return ModelResponse(parts=[TextPart("Under the mat.")])
@@ -81,14 +83,15 @@ def test_a_run_is_given_what_is_remembered_of_its_prompt_once(open_sqlite: OpenT
             return await agent.run("And the boat?", deps=ANNA, message_history=first.all_messages())
 
         asyncio.run(talk())
-        first, second = _texts(seen[0]), _texts(seen[1])
-        assert first[-1] == "Is the key under the mat?"
-        (context,) = [text for text in first if text.startswith(OPEN)]
+        assert _texts(seen[0]) == _texts(seen[1]) == ["Is the key under the mat?"]
+        own, mark, context = profiles[0].partition(OPEN)
+        assert "long-term memory" in own, "what is stable comes first"
+        assert mark
         assert context.endswith(CLOSE)
         assert context.count(CLOSE) == 1
         assert "under the mat" in context
         assert "shed" not in context
-        assert second == first
+        assert {*profiles} == {profiles[0]}
         # Within a run each request begins with the one before.
         for before, after in (seen[:2], seen[2:]):
             assert ModelMessagesTypeAdapter.dump_json(after).startswith(
@@ -104,9 +107,11 @@ def test_a_run_is_given_what_is_remembered_of_its_prompt_once(open_sqlite: OpenT
 
 def test_what_was_forgotten_leaves_the_conversation(open_sqlite: OpenTally) -> None:
     seen: list[list[ModelMessage]] = []
+    profiles: list[str] = []
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
         seen.append(list(messages))
+        profiles.append(info.instructions or "")
         return ModelResponse(parts=[TextPart("Noted.")])
 
     with open_sqlite() as tally:
@@ -123,9 +128,9 @@ def test_what_was_forgotten_leaves_the_conversation(open_sqlite: OpenTally) -> N
             )
 
         messages = asyncio.run(talk()).all_messages()
-        assert any("under the mat" in text for text in _texts(seen[0]))
-        assert not any("under the mat" in text for text in _texts(seen[1]))
-        assert any("on the hook" in text for text in _texts(seen[1]))
+        assert "under the mat" in profiles[0]
+        assert not any("under the mat" in text for text in [profiles[1], *_texts(seen[1])])
+        assert "on the hook" in profiles[1]
         # The history is the conversation alone.
         assert _texts(messages) == ["Where is the key?", "Where is the key, again?"]
 
