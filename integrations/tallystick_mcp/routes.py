@@ -63,7 +63,7 @@ EXPLORE: Mapping[str, Route] = {
     "inspect": _route("inspect", id="memory_id"),
     "history": _route("history", id="memory_id"),
     "source": _route("source", id="source_id"),
-    "context": _route("pack", "query"),
+    "context": _route("pack", "query", id="conversation"),
     "wake": _route("wake", id="conversation"),
     "working": _route("working_list", tool="memory_working", id="thread"),
     "runs": _route("runs", "limit", "before"),

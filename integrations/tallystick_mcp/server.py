@@ -75,9 +75,9 @@ TOOLS: Mapping[str, _Tool] = {
         "scopes: projects. list: what is stored. related: links; concluded from it. "
         "dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
-        "context: a pack answering a question. wake: session start. working: a plan. runs: of "
-        "agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. trace: "
-        "where a sentence is from. verify: prove unaltered. uses: steps with it. "
+        "context: pack of answers; id: session. wake: session start. working: a plan. "
+        "runs: of agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. "
+        "trace: where a sentence is from. verify: prove unaltered. uses: steps with it. "
         "reviews: proposals. approvals: pending. access: an actor's reach. policy: may a tool "
         "run.",
         _READS,

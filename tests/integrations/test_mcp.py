@@ -721,6 +721,25 @@ async def test_a_wrong_call_is_answered_without_repeating_it(
     assert SECRET not in caplog.text
 
 
+async def test_a_session_has_one_working_set_at_its_start_and_at_each_question(
+    tally: Tally, mode: str
+) -> None:
+    async with connected(serve(tally), mode) as client:
+        await client.call_tool("add", {"content": "Answer in Dutch.", "kind": "constraint"})
+
+        async def shown(**arguments: Any) -> dict[str, Any]:
+            answer = payload(await client.call_tool("explore", {"id": "today", **arguments}))
+            pack: dict[str, Any] = answer[arguments["mode"]]
+            return pack
+
+        woken = await shown(mode="wake")
+        asked = await shown(mode="context", query="How do I write?")
+
+    assert "Answer in Dutch." in woken["text"]
+    assert [each["chosen_as"] for each in asked["items"]] == ["constraint"]
+    assert [each["id"] for each in asked["items"]] == [each["id"] for each in woken["items"]]
+
+
 async def test_an_argument_that_a_mode_does_not_have_is_refused(tally: Tally, mode: str) -> None:
     async with connected(serve(tally), mode) as client:
         explored = payload(await client.call_tool("explore", {"mode": "wake", "depth": 2}))

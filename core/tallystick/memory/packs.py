@@ -33,9 +33,11 @@ from tallystick.records import (
     AppliedChange,
     ContextPack,
     HeldChange,
+    Hit,
     Holds,
     Memory,
     PackItem,
+    Piece,
     Scope,
     WorkingSet,
 )
@@ -80,24 +82,18 @@ def pack(
     counter: TokenCounter,
     home: Scope,
     working: Sequence[PackItem] = (),
+    session: WorkingSet | None = None,
 ) -> ContextPack:
     """Return `working`, the working memory of the run, and the answers to `query`, best first, as
-    far as they fit; the pack is framed under the key of `home`. Raises Denied, InvalidInput.
+    far as they fit; the pack is framed under the key of `home`. Of a `session` its working set
+    stands for the answers. Raises Denied, InvalidInput.
     """
-    hits = recall(context, actor, scope_list, query, RecallRequest(limit=_MOST))
-    items = [
-        _item(
-            hit.memory,
-            hit.source_ids,
-            hit.access_reason,
-            why="relevance",
-            score=hit.score,
-            history=hit.history,
-            contradicted_by=hit.contradicted_by,
-            held=hit.held,
-        )
-        for hit in hits
-    ]
+    if session is not None:
+        hits = [piece.hit for piece in session.pieces]
+        items = [_piece_item(piece) for piece in session.pieces]
+    else:
+        hits = list(recall(context, actor, scope_list, query, RecallRequest(limit=_MOST)))
+        items = [_hit_item(hit) for hit in hits]
     shown = {hit.memory.id: hit.memory for hit in hits}
     passages = {hit.memory.id: hit.passage for hit in hits if hit.passage is not None}
     filling = _Filling(context, budget_tokens, counter, shown, longest=_OF_PACK, passages=passages)
@@ -161,17 +157,7 @@ def wake(
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
     groups = {"working": list(working)}
     for piece in pieces:
-        groups.setdefault(f"session {piece.chosen_as}", []).append(
-            _item(
-                piece.hit.memory,
-                piece.hit.source_ids,
-                piece.hit.access_reason,
-                why=piece.chosen_as,
-                contradicted_by=piece.hit.contradicted_by,
-                held=piece.hit.held,
-                learned=piece.hit.learned,
-            )
-        )
+        groups.setdefault(f"session {piece.chosen_as}", []).append(_piece_item(piece))
     for why, entries in reasons.items():
         groups[why] = [
             _item(
@@ -203,6 +189,31 @@ def _wakes(memory: Memory, why: str, now: int) -> bool:
     if not is_current(memory, now) or is_expired(memory.expires_at, now):
         return False
     return why != "task" or memory.attributes.get("status") not in ("done", "cancelled")
+
+
+def _hit_item(hit: Hit) -> PackItem:
+    return _item(
+        hit.memory,
+        hit.source_ids,
+        hit.access_reason,
+        why="relevance",
+        score=hit.score,
+        history=hit.history,
+        contradicted_by=hit.contradicted_by,
+        held=hit.held,
+    )
+
+
+def _piece_item(piece: Piece) -> PackItem:
+    return _item(
+        piece.hit.memory,
+        piece.hit.source_ids,
+        piece.hit.access_reason,
+        why=piece.chosen_as,
+        contradicted_by=piece.hit.contradicted_by,
+        held=piece.hit.held,
+        learned=piece.hit.learned,
+    )
 
 
 def _item(

@@ -303,6 +303,44 @@ def working_set(
     return chosen
 
 
+def pack(
+    view: MemoryView,
+    query: Annotated[str, Field(description="What the text should answer.")],
+    *,
+    budget_tokens: TokenBudget = 2_000,
+    conversation: Annotated[
+        Words | None, Field(description="The session whose turn asks: its working set answers.")
+    ] = None,
+    scopes: OtherScopes = None,
+    model: TokenModel = None,
+) -> ContextPack:
+    """Return what answers `query` as text for an agent, within the budget; for a turn of a
+    `conversation` its working set, to which the turn adds.
+
+    The text is framed as data and secrets are replaced. Each item names its source, who may see
+    it, why it is there and whether it is still valid. Raises as `recall`.
+    """
+    view._admit("read")
+    readable = view._scopes(scopes)
+    session = None
+    if conversation is not None:
+        session = working_set(view, query, conversation=conversation, scopes=scopes)
+    with view._observe_call("memory_read", "pack") as call:
+        packed = memory.pack(
+            view._services.memory,
+            view.actor,
+            readable,
+            query,
+            budget_tokens=budget_tokens,
+            counter=view._services.counter(model),
+            working=pack_items(view._working_of_run(readable)),
+            home=view.scope,
+            session=session,
+        )
+        record_pack(call, {"query": query}, packed)
+    return packed
+
+
 def wake(
     view: MemoryView,
     *,

@@ -589,34 +589,6 @@ class MemoryView:
         self._admit("read")
         return memory.source(self._services.memory, self.actor, source_id)
 
-    def pack(
-        self,
-        query: Annotated[str, Field(description="What the text should answer.")],
-        *,
-        budget_tokens: TokenBudget = 2_000,
-        scopes: OtherScopes = None,
-        model: TokenModel = None,
-    ) -> ContextPack:
-        """Return what answers `query` as text for an agent, within the budget.
-
-        The text is framed as data and secrets are replaced. Each item names its source, who may see
-        it, why it is there and whether it is still valid. Raises as `recall`.
-        """
-        self._admit("read")
-        with self._observe_call("memory_read", "pack") as call:
-            pack = memory.pack(
-                self._services.memory,
-                self.actor,
-                self._scopes(scopes),
-                query,
-                budget_tokens=budget_tokens,
-                counter=self._services.counter(model),
-                working=pack_items(self._working_of_run(self._scopes(scopes))),
-                home=self.scope,
-            )
-            record_pack(call, {"query": query}, pack)
-        return pack
-
     def history(self, memory_id: MemoryId) -> list[HistoryEntry]:
         """Return everything that happened to a memory, oldest first. Raises NotFound."""
         self._admit("read")

@@ -217,7 +217,7 @@ class TallyVerbs:
     inspect = Offered(MemoryView.inspect)
     source = Offered(MemoryView.source)
     explore = Offered(daily_verbs.explore)
-    pack = Offered(MemoryView.pack)
+    pack = Offered(daily_verbs.pack)
     wake = Offered(daily_verbs.wake)
     working_set = Offered(daily_verbs.working_set)
     history = Offered(MemoryView.history)

@@ -400,6 +400,7 @@ class BoundTally(MemoryView):
     forget = daily_verbs.forget
     explore = daily_verbs.explore
     working_set = daily_verbs.working_set
+    pack = daily_verbs.pack
     wake = daily_verbs.wake
     compile = daily_verbs.compile
     run = daily_verbs.run

@@ -236,3 +236,21 @@ def test_nothing_is_shown_where_nothing_is_known_and_reading_is_recorded(
         assert read.summary["memories"] == [
             [piece.hit.memory.id, piece.hit.memory.version] for piece in shown
         ]
+
+
+def test_a_pack_for_a_session_is_its_working_set_to_which_the_question_adds(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(Actor(user="anna"))
+        anna.remember("Always answer in Dutch.", kind="constraint")
+        anna.remember("The ferry to Texel leaves at nine.", kind="note")
+        first = anna.pack("When does the ferry leave?", conversation="today")
+        again = anna.pack("And now?", conversation="today")
+        shown = anna.working_set("", conversation="today").pieces
+
+        assert "Always answer in Dutch." in first.text
+        assert "leaves at nine" in first.text
+        assert again.text == first.text
+        assert [item.id for item in first.items] == [piece.hit.memory.id for piece in shown]
+        assert {item.chosen_as for item in first.items} == {piece.chosen_as for piece in shown}
