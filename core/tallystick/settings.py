@@ -33,6 +33,7 @@ from pydantic_settings import (
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
 from tallystick.records import (
+    CallBudget,
     LearnAt,
     Learning,
     LearningBudget,
@@ -301,6 +302,11 @@ class Settings(BaseSettings):
     """Models that are called for callers over HTTP and MCP, and for the dashboard, with a key from
     the environment of this process: names and patterns such as `openai:*`. Nothing is sent for them
     where there is none.
+    """
+
+    providers_budget: CallBudget = CallBudget()
+    """What the calls of `providers` may cost, per scope and day, and per day: a call for which less
+    is left than it may cost at most is refused.
     """
 
     environment: str | None = None

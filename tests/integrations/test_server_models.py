@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
 
-from tallystick.errors import ApprovalRequired, EgressDenied, ModelUnavailable
-from tallystick.records import ContextItem, PolicyConditions, PolicyRule, StepEntry
+from tallystick.errors import ApprovalRequired, BudgetSpent, EgressDenied, ModelUnavailable
+from tallystick.records import CallBudget, ContextItem, PolicyConditions, PolicyRule, StepEntry
 from tallystick.settings import Settings
 from tallystick_openai import ResponsesProvider
 from tallystick_server import RemoteTally
@@ -58,7 +59,7 @@ def openais(monkeypatch: pytest.MonkeyPatch) -> Openais:
     """OpenAI's server, which the provider of the settings reaches."""
     server = Openais(Openais.answer(Openais.text("In March.")))
     point = SimpleNamespace(
-        load=lambda: lambda model: ResponsesProvider(model, client=server.client)
+        load=lambda: lambda model: ResponsesProvider(model, client=server.client, any_model=True)
     )
     points = {"openai": point, "anthropic": point}
     monkeypatch.setattr("tallystick.tally.model_calls._points", lambda: points)
@@ -272,3 +273,54 @@ def test_a_page_replays_with_the_model_where_one_is_listed(
     assert "Side by side" in page.text
     assert "The model answered something else." in page.text
     assert "In April." in page.text
+
+
+@pytest.mark.parametrize("unit", ["calls", "tokens", "micros"])
+def test_what_is_called_for_others_stays_within_a_budget_of_its_own(
+    unit: str, openais: Openais, tmp_path: Path
+) -> None:
+    """The answer of the script costs 1,000 tokens in; the request says how long one may be."""
+    table = 'dated = "2026-11-01"\n[models."openai:gpt-5"]\ninput = 1.0\noutput = 1.0\n'
+    (tmp_path / "prices.toml").write_text(table, encoding="utf-8")
+    most = {"calls": 1, "tokens": 1_500, "micros": 1_500}[unit]
+    settings = Settings(
+        providers=("openai:*",),
+        providers_budget=CallBudget(**{f"{unit}_per_scope_and_day": most}),
+        prices=tmp_path / "prices.toml",
+    )
+    short = {"max_output_tokens": 400}
+    with served(tmp_path / "tally", settings=settings) as there, there.remote() as remote:
+        with remote.run("birds"):
+            compiled = remote.compile(ITEMS, budget=500)
+            openais.answers[:] = [refusing(429, "rate_limit")]
+            if unit != "calls":
+                with pytest.raises(ModelUnavailable):
+                    remote.call_model(compiled, provider="openai:gpt-5", parameters=short)
+            openais.answers[:] = [Openais.answer(Openais.text("In March."))]
+            remote.call_model(compiled, provider="openai:gpt-5", parameters=short)
+            with pytest.raises(BudgetSpent) as refused:
+                remote.call_model(compiled, provider="openai:gpt-5", parameters=short)
+        calls = there.tally.bind().operator.outbound_calls(purpose="call")
+
+    assert refused.value.facts()["limit"] == f"providers_budget.{unit}_per_scope_and_day"
+    assert (calls[0].outcome, calls[0].input_tokens) == ("answered", 1_000)
+    assert calls[0].micros == calls[0].input_tokens + calls[0].output_tokens
+    assert [call.outcome for call in calls[1:]] == ([] if unit == "calls" else ["RateLimitError"])
+
+
+def test_where_money_is_limited_a_model_without_a_price_gets_nothing(
+    openais: Openais, tmp_path: Path
+) -> None:
+    settings = Settings(
+        providers=("openai:*",), providers_budget=CallBudget(micros_per_day=1_000_000)
+    )
+    with (
+        served(tmp_path, settings=settings) as there,
+        there.remote() as remote,
+        remote.run("birds"),
+    ):
+        compiled = remote.compile(ITEMS, budget=500)
+        with pytest.raises(EgressDenied, match="price of openai:of-tomorrow is not known"):
+            remote.call_model(compiled, provider="openai:of-tomorrow")
+
+    assert openais.bodies == []

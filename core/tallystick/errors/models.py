@@ -123,8 +123,8 @@ class EgressDenied(ExtractionError):
 
 
 class BudgetSpent(ExtractionError):
-    """A budget of extraction is used up. What waits for a day's goes on when the day is over; where
-    a job used up its own, raise the limit and retry the job.
+    """A budget of calls of models is used up. What waits for a day's goes on when the day is over;
+    where a job used up its own, raise the limit and retry the job.
     """
 
     code = "budget_spent"
@@ -137,7 +137,7 @@ class BudgetSpent(ExtractionError):
         self.retry = "never" if self.holds == "job" else "until_back"
         super().__init__(
             f"The budget `{limit}` is used up: {spent} of {allowed}. Raise the setting, or wait "
-            f"for the next day; what was remembered stays recallable."
+            f"for the next day; nothing was sent, and what was remembered stays recallable."
         )
 
 

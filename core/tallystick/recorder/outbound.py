@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +38,7 @@ from tallystick.recorder import RecorderContext, Recordings, Run
 from tallystick.recorder.payloads import seal
 from tallystick.records import (
     Actor,
+    CallBudget,
     LearningBudget,
     Memory,
     ModelCost,
@@ -58,6 +59,7 @@ RUN_NAME = "tallystick-extract"
 _PROMPT_VERSION = "3"
 _TRIES = 2
 _DAY = 24 * 3600 * 1_000_000
+_PURPOSES = ("learn", "summarize")
 _WRITES = Writes.of("outbound")
 """Calls are counted one after the other, in all processes: a limit is read and used in one turn,
 and a call that could share the end of one of tokens or money waits for those that are under way.
@@ -213,17 +215,16 @@ class Outbound:
         if self.budget == LearningBudget():
             return True
         now = self.store.clock.now()
-        counted: dict[str, dict[str, Any]] = {
-            "per_scope_and_day": {"scope_id": subject.scope_id},
-            "per_day": {},
-        }
-        if subject.job_id is not None:
-            counted["per_job"] = {"job_id": subject.job_id}
         may = True
-        for name, which in counted.items():
-            since = None if name == "per_job" else now - _DAY
-            spent = outbound_calls.sum_spent(connection, since=since, **which)
-            left = self._remaining_budget(name, spent)
+        for which, left in remaining_budget(
+            connection,
+            self.budget,
+            "learning_budget",
+            purposes=_PURPOSES,
+            scope_id=subject.scope_id,
+            job_id=subject.job_id,
+            now=now,
+        ):
             if may and left.keys() & self._longest_answer.keys():
                 waiting = outbound_calls.under_way(connection, since=now - self.patience, **which)
                 may = all(
@@ -254,16 +255,40 @@ class Outbound:
             ),
         }
 
-    def _remaining_budget(self, name: str, spent: Spent) -> dict[str, int]:
-        """Return what is left of the limits, by unit. Raises BudgetSpent where nothing is."""
+
+def remaining_budget(
+    connection: Connection,
+    budget: CallBudget,
+    setting: str,
+    *,
+    purposes: Sequence[str],
+    scope_id: int,
+    now: int,
+    job_id: str | None = None,
+    costs: Sequence[int] = (0, 0, 0),
+) -> Iterator[tuple[dict[str, Any], dict[str, int]]]:
+    """Yield what is left of each limit, by unit, with the rows that it counts: those of calls for
+    these purposes. Raises BudgetSpent, by the name of the setting, where nothing is left, or less
+    than what the next call `costs` at most.
+    """
+    counted: dict[str, dict[str, Any]] = {
+        "per_scope_and_day": {"scope_id": scope_id},
+        "per_day": {},
+    }
+    if job_id is not None:
+        counted["per_job"] = {"job_id": job_id}
+    for name, rows in counted.items():
+        which = {**rows, "purposes": purposes}
+        since = None if name == "per_job" else now - _DAY
+        spent = outbound_calls.sum_spent(connection, since=since, **which)
         left = dict[str, int]()
-        for unit, count in zip(("calls", "tokens", "micros"), spent, strict=True):
-            allowed = getattr(self.budget, f"{unit}_{name}")
-            if allowed is not None and count >= allowed:
-                raise BudgetSpent(f"learning_budget.{unit}_{name}", spent=count, allowed=allowed)
+        for unit, count, more in zip(("calls", "tokens", "micros"), spent, costs, strict=True):
+            allowed = getattr(budget, f"{unit}_{name}")
+            if allowed is not None and (count >= allowed or count + more > allowed):
+                raise BudgetSpent(f"{setting}.{unit}_{name}", spent=count, allowed=allowed)
             if allowed is not None:
                 left[unit] = allowed - count
-        return left
+        yield which, left
 
 
 class _Exchange:

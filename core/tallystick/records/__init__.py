@@ -106,6 +106,7 @@ from tallystick.records.inspection import (
 from tallystick.records.learning import (
     ENTITY_TYPES,
     AppliedChange,
+    CallBudget,
     DecisionAction,
     ExtractedEntity,
     ExtractedFact,
@@ -270,6 +271,7 @@ from tallystick.records.upkeep import (
 
 __all__ = [
     "AppliedChange",
+    "CallBudget",
     "FactChange",
     "FactMode",
     "HeldChange",

@@ -166,22 +166,27 @@ class ProviderDeclaration(Record):
     """Tokens of one answer at most: what limits of tokens and money count for a call under way."""
 
 
-class LearningBudget(Record):
-    """What calls of models for learning may cost; None is no limit.
+class CallBudget(Record):
+    """What calls of models may cost; None is no limit.
 
-    The call that reaches a limit is the last one. Amounts of money are millionths of a dollar; a
-    model whose price is not known is refused where one is limited. A day is the last 24 hours.
+    Amounts of money are millionths of a dollar; a model whose price is not known is refused where
+    one is limited. A day is the last 24 hours.
     """
 
-    calls_per_job: int | None = Field(default=None, ge=0)
-    tokens_per_job: int | None = Field(default=None, ge=0)
-    micros_per_job: int | None = Field(default=None, ge=0)
     calls_per_scope_and_day: int | None = Field(default=None, ge=0)
     tokens_per_scope_and_day: int | None = Field(default=None, ge=0)
     micros_per_scope_and_day: int | None = Field(default=None, ge=0)
     calls_per_day: int | None = Field(default=None, ge=0)
     tokens_per_day: int | None = Field(default=None, ge=0)
     micros_per_day: int | None = Field(default=None, ge=0)
+
+
+class LearningBudget(CallBudget):
+    """What calls of models for learning may cost. The call that reaches a limit is the last one."""
+
+    calls_per_job: int | None = Field(default=None, ge=0)
+    tokens_per_job: int | None = Field(default=None, ge=0)
+    micros_per_job: int | None = Field(default=None, ge=0)
 
 
 class HeldChange(Record):

@@ -98,14 +98,14 @@ class ModelCost(Record):
 
 
 class OutboundCall(Record):
-    """One call of a model that Tallystick itself made, to learn or to summarize:
-    without the text that it was about.
+    """One call of a model that Tallystick made, to learn, to summarize or for a caller from outside
+    of its process: without the text that it was about.
     """
 
     id: str
     scope: Scope
     purpose: str
-    """`learn` or `summarize`."""
+    """`learn`, `summarize` or `call`."""
     provider: str
     model: str | None = None
     local: bool

@@ -37,6 +37,7 @@ from tallystick.tally.compiling import record_again
 from tallystick.tally.daily_verbs import check_model_call, compile_again, join_run
 from tallystick.tally.enforcement import ask, settle
 from tallystick.tally.memory_view import MemoryView
+from tallystick.tally.metered_provider import MeteredProvider
 from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tokens.prices import cost_of
 
@@ -122,8 +123,8 @@ def model_provider(name: str | ModelProvider) -> ModelProvider:
 
 def named_provider(view: MemoryView, name: str) -> ModelProvider:
     """Return the provider of a name such as `openai:gpt-5` for whoever calls from outside of this
-    process, with a key of its: only one that `providers` in the settings lists. Raises
-    EgressDenied, and InvalidInput as `model_provider`.
+    process, with a key of its: only one that `providers` in the settings lists, and within
+    `providers_budget`. Raises EgressDenied, and InvalidInput as `model_provider`.
     """
     allowed = view._services.settings.providers
     if not any(fnmatchcase(name, pattern) for pattern in allowed):
@@ -132,7 +133,7 @@ def named_provider(view: MemoryView, name: str) -> ModelProvider:
             f"This tally sends nothing to {name} for its callers. Who runs it lists the models in "
             f"the setting `providers`, such as openai:*; now {listed}."
         )
-    return model_provider(name)
+    return MeteredProvider(model_provider(name), view)
 
 
 @contextmanager

@@ -305,16 +305,17 @@ class Operator:
         self,
         *,
         purpose: Annotated[
-            Literal["learn", "summarize"] | None,
-            Field(description="learn, summarize or summarize_item; by default any."),
+            Literal["learn", "summarize", "call"] | None,
+            Field(description="learn, summarize or call; by default any."),
         ] = None,
         limit: Annotated[Limit, Field(description="Calls at most.")] = 50,
         before: Annotated[Words | None, PAGE_BEFORE] = None,
     ) -> list[OutboundCall]:
-        """List the calls of models that Tallystick itself made, newest first and without the text
-        that they were about: for an operator of every scope, else of the bound one.
+        """List the calls of models that Tallystick made, to learn, to summarize or for callers from
+        outside (`call`), newest first and without the text that they were about: for an operator of
+        every scope, else of the bound one.
 
-        `purpose` is `learn` or `summarize`, by default any; give the last id of a page
+        `purpose` is one of these, by default any; give the last id of a page
         as `before` for the next one. Raises Denied, NotFound.
         """
         return list_outbound_calls(

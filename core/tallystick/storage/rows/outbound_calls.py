@@ -5,6 +5,7 @@ Budgets are counted here, so that they hold across processes and restarts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, func, insert, select, tuple_, update
@@ -58,34 +59,42 @@ def finish(
 def sum_spent(
     connection: Connection,
     *,
+    purposes: Sequence[str],
     since: int | None = None,
     scope_id: int | None = None,
     job_id: str | None = None,
 ) -> Spent:
-    """Return the sums of calls since a moment, of a scope, or of a job."""
+    """Return the sums of calls for these purposes since a moment, of a scope, or of a job."""
     query = select(
         func.count(),
         func.coalesce(func.sum(_t.c.input_tokens + _t.c.output_tokens), 0),
         func.coalesce(func.sum(_t.c.micros), 0),
-    ).where(*_conditions(since, scope_id, job_id))
+    ).where(*_conditions(purposes, since, scope_id, job_id))
     calls, tokens, micros = connection.execute(query).one()
     return Spent(int(calls), int(tokens), int(micros))
 
 
 def under_way(
-    connection: Connection, *, since: int, scope_id: int | None = None, job_id: str | None = None
+    connection: Connection,
+    *,
+    purposes: Sequence[str],
+    since: int,
+    scope_id: int | None = None,
+    job_id: str | None = None,
 ) -> int:
-    """Return how many calls that began since a moment have not ended, of a scope or of a job."""
+    """Return how many calls for these purposes that began since a moment have not ended, of a scope
+    or of a job.
+    """
     query = select(func.count()).where(
-        _t.c.outcome == "started", *_conditions(since, scope_id, job_id)
+        _t.c.outcome == "started", *_conditions(purposes, since, scope_id, job_id)
     )
     return int(connection.execute(query).scalar_one())
 
 
 def _conditions(
-    since: int | None, scope_id: int | None, job_id: str | None
+    purposes: Sequence[str], since: int | None, scope_id: int | None, job_id: str | None
 ) -> list[ColumnElement[bool]]:
-    conditions = list[ColumnElement[bool]]()
+    conditions: list[ColumnElement[bool]] = [_t.c.purpose.in_(list(purposes))]
     if since is not None:
         conditions.append(_t.c.at >= since)
     if scope_id is not None:
