@@ -42,7 +42,8 @@ FIRST_LOOK = {
     "../integrations/test_mcp.py": "kit/confirmations",
     "../integrations/test_hooks.py": "kit/sessions",
     "../integrations/test_providers.py": "kit/conversations kit/plain_tools kit/providers "
-    "records/model_calls tally/compile_requests tally/model_calls tokens/prices",
+    "records/model_calls tally/compile_requests tally/metered_provider tally/model_calls "
+    "tokens/prices",
     "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
     "../integrations/test_hooks_beside_adapters.py": "tally/session_turns",

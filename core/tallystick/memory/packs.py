@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tallystick.access import is_expired
+from tallystick.compiler.shorten import whole_sentences
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.contradictions import contradictions, disagreements
 from tallystick.memory.fields import STORE_ITEM
@@ -356,7 +357,7 @@ class _Filling:
             cut = length < len(text)
             shortened = item.model_copy(
                 update={
-                    "text": text[: length - 1] + "…" if cut else text,
+                    "text": _beginning(text, length) if cut else text,
                     "cut": cut or item.place is not None,
                 }
             )
@@ -435,6 +436,18 @@ class _Filling:
         before = f"(part {item.place}) " if item.place else ""
         mark, after = f"- {item.handle or 99}", changes_note(item.held, item.learned)
         return Quote(text, speaker, before, after, mark=mark, heading=_heading(item))
+
+
+def _beginning(text: str, most: int) -> str:
+    """Return the first whole sentences of a text in at most `most` characters, and that it goes on;
+    as many whole words where these say less than half of it.
+    """
+    ends = [end for _, end in whole_sentences(text[: most + 1]) if end <= most - 2]
+    if ends and 2 * ends[-1] >= most:
+        return f"{text[: ends[-1]]} …"
+    words = text[: most - 1]
+    head = words if text[most - 1].isspace() else words.rpartition(" ")[0] or words
+    return f"{head.rstrip()}…"
 
 
 def _heading(item: PackItem) -> str:

@@ -48,7 +48,6 @@ from tallystick.records import (
 from tallystick.storage import Connection, Store
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import outbound_calls, scopes
-from tallystick.storage.rows.outbound_calls import Spent
 from tallystick.storage.rows.recordings import READS
 
 T = TypeVar("T")

@@ -119,6 +119,22 @@ def test_a_long_memory_is_given_by_the_slice_that_answers(
         assert anna.recall("heron")[0].content == text
 
 
+def test_a_pack_cuts_a_text_between_its_sentences_and_a_long_sentence_between_words(
+    open_sqlite: OpenTally,
+) -> None:
+    told = "The heron nests by the old mill, e.g. in March. " * 40
+    endless = "heron " + "mill " * 400
+    with open_sqlite() as tally:
+        for text in (told.strip(), endless.strip()):
+            anna = tally.bind(Actor(user="told" if text.startswith("The") else "endless"))
+            anna.remember(text, kind="fact")
+            [item] = anna.wake(budget_tokens=400).items
+            assert item.cut
+            kept = item.text.removesuffix("…").rstrip()
+            assert text.startswith(f"{kept} "), "nothing is cut within a word"
+            assert kept.endswith("in March." if text.startswith("The") else "mill")
+
+
 def test_a_secret_on_the_edge_of_a_slice_is_redacted_whole(open_sqlite: OpenTally) -> None:
     secret = "ghp_" + "a1B2" * 9
     with open_sqlite() as tally:
