@@ -21,11 +21,12 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import _messages_delta_reducer, add_messages
-from sqlalchemy import text
+from sqlalchemy import select, text
 from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
 from tallystick.errors import Conflict, CorruptTally, Denied, InvalidInput
+from tallystick.storage.engine import tables
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick_langgraph import TallySaver
@@ -178,6 +179,23 @@ def test_a_run_that_is_named_in_the_config_can_be_deleted(open_tally: OpenTally)
         saver.delete_for_runs(["second"])
 
         assert _said(chat) == ["one", "answer 1"]
+
+
+def test_a_deleted_thread_takes_along_what_was_kept_for_its_turns(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        alice = tally.bind(ALICE)
+        alice.remember("The heron nests by the mill.", kind="fact")
+        _say(_chat(TallySaver(alice), _Plain), "one")
+        for thread in ("t", "other"):
+            alice.working.set("plan", "read", lifetime="thread", thread=thread)
+            assert alice.working_set("Where?", conversation=thread).pieces
+        TallySaver(alice).delete_thread("t")
+
+        assert alice.working.list(thread="t") == []
+        assert [value.name for value in alice.working.list(thread="other")] == ["plan"]
+        with services_of(tally).store.database.read() as connection:
+            kept = connection.execute(select(tables.working.c.lifetime, tables.working.c.holder))
+            assert ("session", "t") not in {tuple(row) for row in kept}
 
 
 def test_pruning_keeps_a_paused_graph_resumable(open_sqlite: OpenTally) -> None:

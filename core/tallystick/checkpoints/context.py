@@ -18,9 +18,10 @@ from tallystick.checkpoints.values import Chunk, Leaf, Value
 from tallystick.records import Actor, Scope
 from tallystick.storage import Connection, Store
 from tallystick.storage.engine.writes import Writes
-from tallystick.storage.rows import checkpoints, journal, scopes, trees
+from tallystick.storage.rows import checkpoints, journal, scopes, trees, working
 from tallystick.storage.rows.checkpoints import ThreadRow
 from tallystick.storage.rows.scopes import ScopeRow
+from tallystick.storage.rows.working import Holder
 
 T = TypeVar("T")
 
@@ -231,7 +232,10 @@ class ThreadScope:
         return checkpoints.add_thread(tx, self.id, name, at=at)
 
     def remove_thread(self, tx: Connection, name: str, event: str) -> None:
-        """Remove a thread and what only it needed, and journal that; a missing one is no error."""
+        """Remove a thread, what only it needed, and what is kept for its turns, working values and
+        the working set, and journal that; a missing one is no error.
+        """
+        working.remove(tx, [self.id], [Holder("thread", name), Holder("session", name)], None)
         row = checkpoints.find_thread(tx, self.id, name)
         if row is None:
             return
