@@ -171,6 +171,24 @@ def test_a_chain_without_a_model_is_recorded_for_its_user(open_sqlite: OpenTally
         assert handler.failures == 0
 
 
+@IS_ASYNC
+def test_a_batch_of_functions_is_a_run_for_each_of_its_inputs_of_whoever_acts(
+    open_sqlite: OpenTally, is_async: bool
+) -> None:
+    chain = RunnableLambda(lambda number: number + 1) | RunnableLambda(lambda number: number * 2)
+    with open_sqlite() as tally:
+        handler = TallyCallbackHandler(tally, strict=True)
+        config: Any = {"callbacks": [handler], **WAYS["user_id"]}
+        inputs = [1, 2, 3]
+        answers = (
+            asyncio.run(chain.abatch(inputs, config)) if is_async else chain.batch(inputs, config)
+        )
+
+        assert answers == [4, 6, 8]
+        assert [run.status for run in tally.bind(ADA).recordings.runs()] == ["completed"] * 3
+        assert tally.bind().recordings.runs() == []
+
+
 def test_a_function_that_falls_back_is_asked_with_all_that_the_call_carries(
     open_sqlite: OpenTally,
 ) -> None:
