@@ -16,7 +16,12 @@ from tallystick.settings import Settings
 from tallystick_learning.given import JudgeHandler, follow_turn, plan_change
 from tallystick_learning.learner import learning_context
 from tallystick_learning.learning import Learning
-from tallystick_learning.learning_jobs import LearningHandler, learn_now, learning_job
+from tallystick_learning.learning_jobs import (
+    LearningHandler,
+    has_learner,
+    learn_now,
+    learning_job,
+)
 from tallystick_learning.reflection_jobs import ReflectionHandler
 
 _REFLECT = (
@@ -44,14 +49,16 @@ def _require_use(settings: Settings, models: Models) -> None:
             "`learning` and `reflection` are off, so that no learner is ever called. "
             "Set `learning` to shadow, review or apply, `reflection` to review, or give none."
         )
-    if is_on and not (models.learners or settings.learning_model):
+    is_of_agents = settings.learning == "apply" and settings.reflection == "off"
+    if is_on and not (models.learners or settings.learning_model or is_of_agents):
         on = " and ".join(
             f"`{name}`" for name in ("learning", "reflection") if getattr(settings, name) != "off"
         )
         raise SettingsError(
             "Without a model, or an agent's own proposal, nothing is learned. Give a model as "
             f"`learning_model`, or set {on} to off: an agent still remembers "
-            "what it concludes by itself, such as remember(…, kind='preference')."
+            "what it concludes by itself, such as remember(…, kind='preference'). With "
+            "`learning` at apply and no model the changes that agents give are applied."
         )
 
 
@@ -60,7 +67,9 @@ def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
     learning, settings = learning_context(context, outbound), context.settings
     handlers: list[Handler] = []
     if settings.learning != "off":
-        handlers += [LearningHandler(learning), JudgeHandler(context)]
+        handlers.append(JudgeHandler(context))
+    if has_learner(context):
+        handlers.append(LearningHandler(learning))
     if settings.reflection != "off":
         handlers.append(ReflectionHandler(learning, settings.reflection))
     return handlers

@@ -18,7 +18,7 @@ from tallystick.records.memory import ScopeName
 from tallystick.tally.memory_view import Part
 from tallystick.tally.served_verbs import AsyncFace, Offered
 from tallystick_learning.learner import learning_context
-from tallystick_learning.learning_jobs import LEARN, hasten_session, session_result
+from tallystick_learning.learning_jobs import LEARN, has_learner, hasten_session, session_result
 from tallystick_learning.reflection import Material, ReflectionRequest, reflect
 from tallystick_learning.reflection_jobs import enqueue_reflection
 
@@ -107,9 +107,10 @@ class Learning(Part):
         """
         self._view._admit("write")
         services = self._view._services
-        if services.settings.learning != "off" and not services.gate.is_autonomy_frozen():
+        learns = has_learner(services.memory)
+        if learns and not services.gate.is_autonomy_frozen():
             return self._learn(conversation, mode)
-        if services.settings.reflection == "off" and services.settings.learning == "off":
+        if services.settings.reflection == "off" and not learns:
             return Reflected(scope=self._view.scope, processing="off")
         if services.gate.is_autonomy_frozen():
             return Reflected(scope=self._view.scope, processing="suspended")

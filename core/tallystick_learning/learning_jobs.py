@@ -60,12 +60,19 @@ _LEARNED_KINDS = frozenset(
 """Kinds of memories that facts are drawn from, or that are a fact themselves."""
 
 
+def has_learner(context: MemoryContext) -> bool:
+    """Return True if a model reads what is remembered; without one `learning` is of the changes
+    that agents give.
+    """
+    return context.settings.learning != "off" and bool(context.models.learners)
+
+
 def learning_job(context: MemoryContext, actor: Actor, item: NewMemory) -> FollowUp | None:
     """Return the job that learns from such an item, where a tally does. What is concluded from
     other memories is a conclusion already, and what replaces another was decided.
     """
     settings = context.settings
-    is_learned = settings.learning != "off" and item.kind in _LEARNED_KINDS
+    is_learned = has_learner(context) and item.kind in _LEARNED_KINDS
     if not is_learned or item.derived_from or item.replaces is not None:
         return None
     if item.conversation is None:
@@ -296,8 +303,10 @@ def learn_now(
     """Carry out the learning of what was just remembered, and return the results with how far it
     came. What is not done within `timeout_ms` goes on in the background.
     """
-    if context.settings.learning == "off":
-        warning = "nothing was learned: the setting `learning` is off"
+    if not has_learner(context):
+        is_off = context.settings.learning == "off"
+        why = "the setting `learning` is off" if is_off else "there is no `learning_model`"
+        warning = f"nothing was learned: {why}"
         return [_warn(each, warning) if each.status == "created" else each for each in results]
     waiting = [result.job_id for result in results if result.job_id is not None]
     if not waiting:

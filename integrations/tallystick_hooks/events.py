@@ -46,6 +46,8 @@ class Event:
     """Why the tool failed."""
     words: tuple[Words, ...] = ()
     """What was said in the session so far; what was kept before is not kept again."""
+    candidates: tuple[dict[str, Any], ...] = ()
+    """What the agent would remember of the session, each with fields of `remember`."""
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,11 @@ def _neutral(payload: Mapping[str, Any], name: str | None) -> Event:
     words = payload.get("turns") or []
     if not isinstance(words, list) or not all(isinstance(each, dict) for each in words):
         raise BadPayload("`turns` is a list of objects with `speaker` and `text`.")
+    candidates = payload.get("memories") or []
+    if not isinstance(candidates, list) or not all(isinstance(each, dict) for each in candidates):
+        raise BadPayload("`memories` is a list of objects with `content` and what remember takes.")
+    if candidates and event not in ("before-compact", "session-end"):
+        raise BadPayload("`memories` are taken before a compaction and at the end of a session.")
     return Event(
         name=event,
         session=_text(payload, "session", required=True) or "",
@@ -79,6 +84,7 @@ def _neutral(payload: Mapping[str, Any], name: str | None) -> Event:
         result=payload.get("result"),
         error=_text(payload, "error"),
         words=tuple(_turn(each, place) for place, each in enumerate(words)),
+        candidates=tuple(candidates),
     )
 
 

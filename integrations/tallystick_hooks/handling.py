@@ -17,6 +17,7 @@ from tallystick.kit import (
     framed_pieces,
     has_rules,
     is_first_to_record,
+    json_value,
     note_seen_again,
     record_tool_call,
     record_tool_error,
@@ -26,6 +27,7 @@ from tallystick.kit import (
 )
 from tallystick.operations import error_json
 from tallystick.records import RunRecord
+from tallystick.records.canonical import digest
 from tallystick.tally import BoundTally
 from tallystick_hooks.events import Answer, Event, HookFormat
 from tallystick_hooks.formats import answer_in, event_from
@@ -187,13 +189,35 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
 
 
 def _end(bound: BoundTally, event: Event) -> Answer:
-    """Keep what was said, and learn from the session, or reflect on it, where the tally does."""
+    """Keep what was said and what the agent would remember of it, and learn from the session, or
+    reflect on it, where the tally does.
+    """
     answer = _keep(bound, event)
+    if event.candidates:
+        answer = replace(answer, facts={**answer.facts, "memories": _remember(bound, event)})
     # A model is asked, which takes longer than a runtime waits for a hook.
     reflected = Learning(bound).end_session(event.session, mode="async")
     if reflected.job_id is None:
         return answer
     return replace(answer, facts={**answer.facts, "job": reflected.job_id})
+
+
+def _remember(bound: BoundTally, event: Event) -> list[dict[str, Any]]:
+    """Remember what the agent gave, each once however often it gives it, and return what became of
+    each: one that is refused stops no other.
+    """
+    results: list[dict[str, Any]] = []
+    with bound.run(event.agent, metadata=_metadata(event)):
+        for candidate in event.candidates:
+            key = f"{event.session} {digest('hook-candidate', json_value(candidate))}"
+            try:
+                [kept] = bound.remember_many([candidate], idempotency_key=key)
+            except TallystickError as error:
+                results.append(error_json(error))
+            else:
+                change = {} if kept.change is None else {"change": kept.change}
+                results.append({"id": kept.id, "status": kept.status, **change})
+    return results
 
 
 def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:

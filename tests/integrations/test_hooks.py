@@ -146,6 +146,48 @@ def test_what_was_said_is_kept_once_however_often_it_is_told(bound: BoundTally) 
     ]
 
 
+@pytest.mark.parametrize("event", ["before-compact", "session-end"])
+def test_what_the_agent_would_remember_is_remembered_once_and_changes_by_the_guard(
+    open_tally: OpenTally, event: str
+) -> None:
+    with open_tally(
+        owner=Actor(user="anna", role="operator"), settings=Settings(learning="apply")
+    ) as tally:
+        bound = tally.bind()
+        old = bound.remember("Anna lives in Berlin.", kind="fact").id
+        said = {"session": "s1", "turns": [{"speaker": "user", "text": "I live in Hamburg now."}]}
+        candidates = [
+            {
+                "content": "Anna lives in Hamburg.",
+                "kind": "fact",
+                "replaces": old,
+                "span": "I live in Hamburg now",
+            },
+            {"content": "Anna has a dog.", "kind": "fact"},
+            {"content": "Anna moved.", "replaces": "nothing"},
+            {"text": "no content"},
+        ]
+        answers = [
+            handle(bound, event, {**said, "memories": candidates})["facts"]["memories"]
+            for _ in range(2)
+        ]
+        facts = {memory.content for memory in bound.memories(kinds=["fact"])}
+
+    assert facts == {"Anna lives in Hamburg.", "Anna has a dog."}
+    assert answers[0] == answers[1], "told again, nothing is done again"
+    assert [each.get("change", each.get("code")) for each in answers[0]] == [
+        "applied",
+        None,
+        "not_found",
+        "invalid_record",
+    ]
+
+
+def test_candidates_are_refused_at_events_that_have_none(bound: BoundTally) -> None:
+    with pytest.raises(BadPayload, match="end of a session"):
+        handle(bound, "prompt", {"session": "s1", "prompt": "Hi", "memories": [{"content": "x"}]})
+
+
 def test_turns_without_keys_are_told_of_all_each_time_or_the_new_ones_alone(
     bound: BoundTally,
 ) -> None:
