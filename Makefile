@@ -180,6 +180,11 @@ eval-learning: $(VENV)/.dev ## measure which changes of everyday dialogues are a
 	@test -n "$(DATA)" || { echo "Name the data: make eval-learning DATA=everyday.json"; exit 1; }
 	@$(BIN)/python -m tests.benchmarks.eval_learning "$(DATA)" $(ARGS)
 
+.PHONY: bench-learning
+bench-learning: $(VENV)/agents/.made ## measure what learning sends to a model per 1,000 turns, beside mem0; DATA=everyday.json
+	@test -n "$(DATA)" || { echo "Name the data: make bench-learning DATA=everyday.json"; exit 1; }
+	@$(VENV)/agents/bin/python -m tests.benchmarks.agents.learning_cost "$(DATA)" $(ARGS)
+
 .PHONY: bench-pipeline
 bench-pipeline: $(VENV)/.dev ## measure what learning costs remember, under outages too; exits 1 below a bar
 	@$(BIN)/python -m tests.benchmarks.pipeline
