@@ -8,10 +8,8 @@ of the run acknowledges everything.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, ParamSpec
 from uuid import UUID
@@ -22,24 +20,17 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.outputs import LLMResult
 from langchain_core.runnables.config import ensure_config
 
-from tallystick.errors import TallystickError
 from tallystick.kit import (
-    CONTINUES,
     ActorSource,
     Binder,
     Capture,
-    OpenCall,
-    RootRun,
     Speakers,
     ToolCall,
     attribute_requests,
-    begin_call,
     check_flag,
     checked_speakers,
     dump_model,
-    earlier_run,
     has_rules,
-    is_nested,
     record_sent,
     record_tool_call,
     record_tool_result,
@@ -47,32 +38,25 @@ from tallystick.kit import (
     refuse_unenforced_model_call,
     rules_requests,
 )
-from tallystick.kit.binder import call_of_config
 from tallystick.kit.rendering import without_frames
-from tallystick.recorder import Run, current_run, current_step, status_for
-from tallystick.records import CallContext, ContextItem, EntryKind, Scope, StepKind, StepStatus
+from tallystick.recorder import Run, current_step, status_for
+from tallystick.records import ContextItem, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_langchain.graph import (
-    agent_name_of,
-    goes_on,
-    interrupts_of,
     is_bubble_up,
-    place_of,
-    stop_step,
 )
-from tallystick_langchain.hooks import awaitable, start_under_way
+from tallystick_langchain.hooks import awaitable
 from tallystick_langchain.messages import (
     answer_of,
     completion_of,
     facts_of_answer,
     first_generation,
-    goal_of,
     model_of,
     request_of,
     result_of,
-    text_of,
 )
 from tallystick_langchain.render import CONTEXT_ID, items_of, tool_specs
+from tallystick_langchain.trees import CallTrees
 
 P = ParamSpec("P")
 
@@ -90,7 +74,7 @@ def _guard_hook(hook: Callable[P, None]) -> Callable[P, None]:
         except Exception as error:
             handler = args[0]
             assert isinstance(handler, TallyCallbackHandler)
-            handler._capture.count_gap(error, handler._run_under_way(kwargs))
+            handler._capture.count_gap(error, handler._trees.run_under_way(kwargs))
             if handler._capture.strict:
                 raise
 
@@ -99,43 +83,6 @@ def _guard_hook(hook: Callable[P, None]) -> Callable[P, None]:
 
 ENFORCED = "tallystick_enforces_rules"
 """Metadata of a tool that checks the rules of its tally by itself."""
-_MOST_HELD = 256
-"""Calls that may begin under a root before it is known who acts; then it is decided."""
-
-
-@dataclass(slots=True)
-class _Tree:
-    """The callbacks under one root, and their run once it is known who acts.
-
-    The run starts with the first callback that knows it, mostly that of the root; with the first
-    that needs a step; or when the root ends.
-    """
-
-    name: str
-    inputs: Any
-    metadata: Mapping[str, Any]
-    run_metadata: dict[str, Any]
-    root: RootRun | None = None
-    bound: BoundTally | None = None
-    refusal: TallystickError | None = None
-    """The error for which nothing under the root is recorded."""
-    callbacks: list[int] = field(default_factory=list)
-    """Callbacks that began under the root; those that never end are dropped with it."""
-    guard: threading.Lock = field(default_factory=threading.Lock)
-    """Held while the run starts: tasks of a root begin at once, and have one."""
-
-
-@dataclass(slots=True)
-class _Callback:
-    """A callback under way."""
-
-    is_root: bool
-    tree: _Tree | None
-    """None if another handler of the same tally records the call."""
-    path: tuple[str, ...] = ()
-    """Names of the chains around it, without the root."""
-    call: OpenCall | None = None
-    """The model call, tool call or retrieval that it is."""
 
 
 class TallyCallbackHandler(BaseCallbackHandler):
@@ -175,11 +122,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
         )
         self._capture = Capture(self._binder.tally, "langchain", strict=strict)
         self._agent_name, self._speakers = agent_name, checked_speakers(capture)
-        self._callbacks: dict[int, _Callback] = {}
-        """Callbacks under way, by the integer of their id: a UUID is hashed by Python code.
-
-        Never iterated: callbacks of other threads come and go in it.
-        """
+        self._trees = CallTrees(
+            self._binder,
+            self._capture,
+            self,
+            agent_name=self._agent_name,
+            speakers=self._speakers,
+        )
 
     def __repr__(self) -> str:
         return self._binder.describe(
@@ -197,11 +146,11 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
         None where another handler records it, or where it was refused.
         """
-        callback = self._callbacks.get(run_id.int)
+        callback = self._trees.callbacks.get(run_id.int)
         if callback is None or callback.tree is None:
             return None
         with self._capture():
-            root = self._started_root(callback.tree)
+            root = self._trees.started_root(callback.tree)
             return None if root is None else root.run
         return None
 
@@ -209,9 +158,9 @@ class TallyCallbackHandler(BaseCallbackHandler):
         """Return True if a hook may wait for a disk: it starts the run, judges a call, or remembers
         the turn.
         """
-        callback = self._callbacks.get(arguments["run_id"].int)
+        callback = self._trees.callbacks.get(arguments["run_id"].int)
         parent = arguments.get("parent_run_id")
-        above = callback or (self._callbacks.get(parent.int) if parent is not None else None)
+        above = callback or (self._trees.callbacks.get(parent.int) if parent is not None else None)
         tally = self._binder.tally
         if above is None or has_rules(tally, "tool_call") or rules_requests(tally):
             return True
@@ -221,21 +170,12 @@ class TallyCallbackHandler(BaseCallbackHandler):
 
     def enter_context(self, arguments: Mapping[str, Any]) -> None:
         """Make current, in the context of the call itself, what a hook in another thread began."""
-        call = self._call(arguments["run_id"])
+        call = self._trees.call_of(arguments["run_id"])
         if call is not None and call.step.is_open:
             if call.step.kind == "tool_call":
                 call.enter()
             elif call.step.kind == "model_call":
                 attribute_requests(call.step)
-
-    def _run_under_way(self, arguments: Mapping[str, Any]) -> Run | None:
-        for name in ("run_id", "parent_run_id"):
-            run_id = arguments.get(name)
-            callback = self._callbacks.get(run_id.int) if run_id is not None else None
-            tree = None if callback is None else callback.tree
-            if tree is not None and tree.root is not None:
-                return tree.root.run
-        return None
 
     @awaitable
     @_guard_hook
@@ -252,7 +192,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:
         """Start the run at the root chain; inner chains are the path of a step."""
         name = kwargs.get("name")
-        callback = self._enter(run_id, parent_run_id, metadata, name, tags, inputs)
+        callback = self._trees.enter(run_id, parent_run_id, metadata, name, tags, inputs)
         if parent_run_id is not None and name and not callback.is_root:
             callback.path = (*callback.path, str(name))
 
@@ -260,23 +200,25 @@ class TallyCallbackHandler(BaseCallbackHandler):
     @_guard_hook
     def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """End the run at the root chain."""
-        callback = self._callbacks.get(run_id.int)
+        callback = self._trees.callbacks.get(run_id.int)
         try:
             if callback is not None and callback.is_root and callback.tree is not None:
-                self._keep_turn(callback.tree, outputs)
+                self._trees.keep_turn(callback.tree, outputs)
         finally:
-            self._leave(run_id, "completed")
+            self._trees.leave(run_id, "completed")
 
     @awaitable
     @_guard_hook
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a chain failed or waits for a person, unless a step has recorded it."""
-        callback = self._callbacks.get(run_id.int)
+        callback = self._trees.callbacks.get(run_id.int)
         try:
             if callback is not None and callback.tree is not None:
-                self._record_error(callback, callback.tree, error)
+                self._trees.record_error(callback, callback.tree, error)
         finally:
-            self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
+            self._trees.leave(
+                run_id, "completed" if is_bubble_up(error) else status_for(type(error))
+            )
 
     @awaitable
     def on_chat_model_start(
@@ -343,7 +285,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         parameters = kwargs.get("invocation_params") or {}
         model = model_of(parameters)
         name = model or _name_of(serialized, kwargs)
-        call = self._begin("model_call", run_id, parent_run_id, metadata, name, tags, inputs)
+        call = self._trees.begin("model_call", run_id, parent_run_id, metadata, name, tags, inputs)
         if call is not None:
             call.provider, call.model = (metadata or {}).get("ls_provider"), model
             asked = {} if call.provider is None else {"provider": call.provider}
@@ -352,7 +294,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
                 lambda: request(parameters),
                 summary={"model": model, **asked, **summary},
             )
-            callback = self._callbacks.get(run_id.int)
+            callback = self._trees.callbacks.get(run_id.int)
             bound = None if callback is None or callback.tree is None else callback.tree.bound
             if bound is not None:
                 record_sent(bound, inputs, call.step)
@@ -361,19 +303,19 @@ class TallyCallbackHandler(BaseCallbackHandler):
     @_guard_hook
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Record the answer of a model call, its usage, and the times of a stream."""
-        callback = self._callbacks.get(run_id.int)
+        callback = self._trees.callbacks.get(run_id.int)
         if callback is not None and callback.is_root and callback.tree is not None:
             generation = first_generation(response)
             answer = getattr(generation, "message", None) or getattr(generation, "text", None)
-            self._keep_turn(callback.tree, answer)
-        call = self._call(run_id)
+            self._trees.keep_turn(callback.tree, answer)
+        call = self._trees.call_of(run_id)
         summary = {} if call is None else call.answer_summary(facts_of_answer(response))
-        self._finish(run_id, "response", lambda: answer_of(response), summary)
+        self._trees.finish(run_id, "response", lambda: answer_of(response), summary)
 
     @_guard_hook
     def on_llm_new_token(self, token: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Count a chunk of a stream."""
-        call = self._call(run_id)
+        call = self._trees.call_of(run_id)
         if call is not None:
             call.times.add_chunk()
 
@@ -386,16 +328,16 @@ class TallyCallbackHandler(BaseCallbackHandler):
     @_guard_hook
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record a failed model call, with its answer until then."""
-        call, partial = self._call(run_id), kwargs.get("response")
+        call, partial = self._trees.call_of(run_id), kwargs.get("response")
         if call is not None and isinstance(partial, LLMResult) and any(partial.generations):
             summary = call.answer_summary(facts_of_answer(partial))
             call.step.record("response", lambda: answer_of(partial), summary=summary)
-        self._fail(run_id, error)
+        self._trees.fail(run_id, error)
 
     @_guard_hook
     def on_retry(self, retry_state: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a call is tried again, with the number of the attempt and the error."""
-        call = self._call(run_id)
+        call = self._trees.call_of(run_id)
         if call is not None:
             outcome = getattr(retry_state, "outcome", None)
             error = outcome.exception() if outcome is not None and outcome.failed else None
@@ -418,10 +360,10 @@ class TallyCallbackHandler(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Record an event of the user's own in the step under way, else in a step of its own."""
-        callback = self._callbacks.get(run_id.int)
+        callback = self._trees.callbacks.get(run_id.int)
         if callback is None or callback.tree is None:
             return
-        root = self._started_root(callback.tree, metadata)
+        root = self._trees.started_root(callback.tree, metadata)
         if root is None:
             return
         run = root.run
@@ -430,7 +372,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         if active is not None and active.run is run and active.is_open:
             active.record("note", note, summary={"event": name})
             return
-        step = run.step("event", name=name, metadata=_place(callback, tags))
+        step = run.step("event", name=name, metadata=callback.place(tags))
         step.record("note", note, summary={"event": name})
         step.end(wait=False)
 
@@ -479,7 +421,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
         metadata: dict[str, Any] | None,
         tags: list[str] | None,
     ) -> None:
-        call = self._begin("tool_call", run_id, parent_run_id, metadata, tool_call.name, tags)
+        call = self._trees.begin("tool_call", run_id, parent_run_id, metadata, tool_call.name, tags)
         if call is not None:
             if not call.step.has("tool_call"):
                 record_tool_call(call.step, tool_call)
@@ -524,39 +466,39 @@ class TallyCallbackHandler(BaseCallbackHandler):
         Raises Blocked, and what keeps the call from being judged: Denied where the places of a call
         disagree about who acts, StorageError.
         """
-        callback, call = self._callbacks.get(run_id.int), self._call(run_id)
+        callback, call = self._trees.callbacks.get(run_id.int), self._trees.call_of(run_id)
         if callback is not None and callback.tree is None:
             # Another handler of this tally records the call, and refuses it.
             return
         try:
             # The root sees less of the call than is seen here, and so fewer places that disagree.
-            seen = self._binder.bound(self._call_context(metadata or {}))
+            seen = self._binder.bound(self._trees.call_context(metadata or {}))
             bound = None if callback is None or callback.tree is None else callback.tree.bound
             bound = seen if bound is None else bound
             with nullcontext() if call is None else call.step.active():
                 refuse(bound)
         except Exception as error:
-            self._fail(run_id, error)
+            self._trees.fail(run_id, error)
             raise
 
     @awaitable
     @_guard_hook
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Record the result of a tool call, which may be an error that the model reads."""
-        call = self._leave_step(run_id)
+        call = self._trees.leave_step(run_id)
         try:
             if call is not None:
                 record_tool_result(call.step, result_of(output))
                 failed = getattr(output, "status", None) == "error"
                 call.end("failed" if failed else "completed")
         finally:
-            self._leave(run_id, "completed")
+            self._trees.leave(run_id, "completed")
 
     @awaitable
     @_guard_hook
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a tool call failed, or waits for a person."""
-        self._fail(run_id, error)
+        self._trees.fail(run_id, error)
 
     @awaitable
     @_guard_hook
@@ -573,7 +515,7 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:
         """Record a retrieval as it starts: its query."""
         name = _name_of(serialized, kwargs) or "retriever"
-        call = self._begin("retrieval", run_id, parent_run_id, metadata, name, tags)
+        call = self._trees.begin("retrieval", run_id, parent_run_id, metadata, name, tags)
         if call is None:
             return
         request = {"level": "runtime", "query": query}
@@ -586,201 +528,13 @@ class TallyCallbackHandler(BaseCallbackHandler):
     ) -> None:
         """Record the documents of a retrieval."""
         payload = {"documents": [dump_model(document) for document in documents]}
-        self._finish(run_id, "response", payload, {"documents": len(documents)})
+        self._trees.finish(run_id, "response", payload, {"documents": len(documents)})
 
     @awaitable
     @_guard_hook
     def on_retriever_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """Record that a retrieval failed."""
-        self._fail(run_id, error)
-
-    def _enter(
-        self,
-        run_id: UUID,
-        parent: UUID | None,
-        metadata: Mapping[str, Any] | None,
-        name: str | None,
-        tags: Sequence[str] | None,
-        inputs: Any = None,
-    ) -> _Callback:
-        """Add a callback to the tree of its root; the root joins or starts a run."""
-        above = self._callbacks.get(parent.int) if parent is not None else None
-        if above is not None:
-            callback = self._callbacks[run_id.int] = _Callback(False, above.tree, above.path)
-            tree = above.tree
-            if tree is not None:
-                tree.callbacks.append(run_id.int)
-                if tree.root is None:
-                    is_late = len(tree.callbacks) > _MOST_HELD
-                    self._started_root(tree, metadata, if_named=not is_late)
-            return callback
-        # Kept before the run is started: where that fails, the calls inside are no roots.
-        callback = self._callbacks[run_id.int] = _Callback(True, None)
-        if self._capture.claim(run_id, self):
-            metadata = metadata or {}
-            thread = {"thread_id": str(metadata["thread_id"])} if "thread_id" in metadata else {}
-            callback.tree = _Tree(
-                self._agent_name or agent_name_of(name, metadata),
-                inputs,
-                metadata,
-                {"langchain_run_id": str(run_id), **thread, **_own_tags(tags)},
-            )
-            self._started_root(callback.tree, if_named=current_run() is None)
-        return callback
-
-    def _call_context(self, metadata: Mapping[str, Any]) -> CallContext:
-        """Return the call as it is seen from here: that of the runnable that begins, or the one
-        around where its config names nobody.
-        """
-
-        def call(config: Mapping[str, Any], context: Any = None) -> CallContext:
-            own_metadata = {**config.get("metadata", {}), **metadata}
-            named = {**config, "metadata": own_metadata}
-            return call_of_config(self._binder, named, context=context)
-
-        start = start_under_way()
-        begun = None if start is None else call(*start)
-        if begun is not None and self._binder.actor_named_in(begun) is not None:
-            return begun
-        return call(ensure_config())
-
-    def _started_root(
-        self, tree: _Tree, metadata: Mapping[str, Any] | None = None, *, if_named: bool = False
-    ) -> RootRun | None:
-        """Return the run of a tree, which joins or starts one now if it has not, `if_named` only
-        where it is known here who acts. None where it has not, and once that was refused; then the
-        event is counted. Raises Denied.
-        """
-        if tree.root is not None:
-            return tree.root
-        with tree.guard:
-            if tree.refusal is not None and not if_named:
-                self._capture.count_gap(tree.refusal)
-            if tree.root is None and tree.refusal is None:
-                try:
-                    call = self._call_context({**tree.metadata, **(metadata or {})})
-                    if not if_named or self._binder.actor_named_in(call) is not None:
-                        self._start_root(tree, call)
-                except TallystickError as error:
-                    tree.refusal = error
-                    for _ in tree.callbacks:
-                        self._capture.count_gap(error)
-                    raise
-            return tree.root
-
-    def _start_root(self, tree: _Tree, call: CallContext) -> None:
-        tree.bound = self._binder.bound(call)
-        goal = goal_of(tree.inputs)
-        thread = tree.run_metadata.get("thread_id")
-        if goal is None and thread is not None and goes_on(tree.inputs):
-            earlier = earlier_run(tree.bound, str(thread))
-            if earlier is not None:
-                goal = earlier.goal
-                tree.run_metadata[CONTINUES] = earlier.metadata.get(CONTINUES, earlier.id)
-        tree.root = RootRun.join(tree.bound, tree.name, goal=goal, metadata=tree.run_metadata)
-
-    def _keep_turn(self, tree: _Tree, outputs: Any) -> None:
-        """Remember the turn, if one is to be; an answer that is no text is left out. A root that
-        waits for a person has no answer yet: its output is what the user said.
-        """
-        root = self._started_root(tree)
-        if self._speakers == "off" or tree.bound is None or root is None or is_nested():
-            return
-        with self._capture(root.run):
-            answer = None if root.is_waiting else text_of(outputs)
-            tree.bound.keep_turn(
-                root.run,
-                user=text_of(tree.inputs),
-                assistant=answer if self._speakers == "both" else None,
-                unkept_answer=answer,
-                observer="TallyCallbackHandler",
-            )
-
-    def _leave(self, run_id: UUID, status: StepStatus) -> None:
-        """Drop a callback; end the run if it was the root."""
-        callback = self._callbacks.pop(run_id.int, None)
-        if callback is None or not callback.is_root:
-            return
-        for child in callback.tree.callbacks if callback.tree is not None else ():
-            self._callbacks.pop(child, None)
-        self._capture.release(run_id, self)
-        if callback.tree is not None and callback.tree.root is not None:
-            callback.tree.root.end(status)
-
-    def _begin(
-        self,
-        kind: StepKind,
-        run_id: UUID,
-        parent: UUID | None,
-        metadata: Mapping[str, Any] | None,
-        name: str | None,
-        tags: Sequence[str] | None,
-        inputs: Any = None,
-    ) -> OpenCall | None:
-        """Open the step of a callback; None where another handler records it."""
-        callback = self._enter(run_id, parent, metadata, name, tags, inputs)
-        root = None if callback.tree is None else self._started_root(callback.tree, metadata)
-        if root is None:
-            return None
-        place = {
-            "langchain_run_id": str(run_id),
-            **place_of(metadata or {}),
-            **_place(callback, tags),
-        }
-        if place.get("path") == place.get("langgraph_node"):
-            # The place in the graph says it already.
-            place.pop("path", None)
-        callback.call = begin_call(root.run, kind, name=name, metadata=place)
-        if kind == "model_call":
-            attribute_requests(callback.call.step)
-        return callback.call
-
-    def _call(self, run_id: UUID) -> OpenCall | None:
-        callback = self._callbacks.get(run_id.int)
-        return None if callback is None else callback.call
-
-    def _leave_step(self, run_id: UUID) -> OpenCall | None:
-        """Return the call that ends, if it has a step, which is no longer current."""
-        call = self._call(run_id)
-        if call is not None:
-            call.leave()
-        return call
-
-    def _finish(
-        self, run_id: UUID, kind: EntryKind, payload: Any, summary: Mapping[str, Any]
-    ) -> None:
-        call = self._leave_step(run_id)
-        try:
-            if call is not None:
-                call.finish(kind, payload, summary)
-        finally:
-            self._leave(run_id, "completed")
-
-    def _fail(self, run_id: UUID, error: BaseException) -> None:
-        callback, call = self._callbacks.get(run_id.int), self._leave_step(run_id)
-        try:
-            tree = None if callback is None else callback.tree
-            if call is not None and tree is not None and tree.root is not None and call.is_own:
-                tree.root.is_waiting = stop_step(call.step, error)
-        finally:
-            self._leave(run_id, "completed" if is_bubble_up(error) else status_for(type(error)))
-
-    def _record_error(self, callback: _Callback, tree: _Tree, error: BaseException) -> None:
-        """Record the error of a chain, or the interrupt it waits for, unless a step has done so."""
-        root = self._started_root(tree)
-        if root is None:
-            return
-        run = root.run
-        if run.record.ended_at is not None or run.has_noted(error):
-            return
-        interrupts = interrupts_of(error)
-        if interrupts is None and is_bubble_up(error):
-            # LangGraph jumps to a node of the graph above: nothing went wrong.
-            return
-        kind: StepKind = "other" if interrupts is None else "human_approval"
-        name = callback.path[-1] if callback.path else run.record.agent_name
-        step = run.step(kind, name=name, metadata=_place(callback, None))
-        root.is_waiting = stop_step(step, error)
+        self._trees.fail(run_id, error)
 
 
 def handler_run() -> Run | None:
@@ -811,17 +565,3 @@ def _is_added(bound: BoundTally, message: BaseMessage) -> bool:
 def _name_of(serialized: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> str | None:
     name = (serialized or {}).get("name") or arguments.get("name")
     return None if name is None else str(name)
-
-
-def _place(callback: _Callback, tags: Sequence[str] | None) -> dict[str, Any]:
-    path = {"path": "/".join(callback.path)} if callback.path else {}
-    return {**path, **_own_tags(tags)}
-
-
-def _own_tags(tags: Sequence[str] | None) -> dict[str, Any]:
-    """Return the user's own tags, without those by which LangChain numbers its parts."""
-    own = [tag for tag in tags or () if not tag.startswith(_NUMBERING)]
-    return {"tags": own} if own else {}
-
-
-_NUMBERING = ("seq:step:", "map:key:", "graph:step:", "langsmith:")

@@ -258,13 +258,13 @@ def test_a_thousand_tasks_at_once_make_one_run(
         total = _call(work_later if is_async else work, 1_000, way, handler, is_async=is_async)
         assert total == sum(range(1_000))
         assert [status for status, _ in _runs(tally, way)] == ["completed"]
-        assert (handler.failures, handler._callbacks) == (0, {})
+        assert (handler.failures, handler._trees.callbacks) == (0, {})
 
 
 def test_roots_that_wait_for_who_acts_start_one_run_however_many_threads_ask(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tallystick_langchain.handler.goal_of", _slow_goal)
+    monkeypatch.setattr("tallystick_langchain.trees.goal_of", _slow_goal)
 
     def fan_out(number: Any, config: Any = None) -> int:
         with ThreadPoolExecutor(8) as pool:

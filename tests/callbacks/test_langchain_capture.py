@@ -357,7 +357,7 @@ def test_calls_of_many_threads_leave_no_gap_and_nothing_behind(open_sqlite: Open
             assert set(pool.map(ask, range(160))) == {"fine"}
         runs = tally.bind().recordings.runs(limit=200)
         assert (len(runs), {(run.status, run.gaps) for run in runs}) == (160, {("completed", 0)})
-        assert (handler.failures, handler._callbacks) == (0, {})
+        assert (handler.failures, handler._trees.callbacks) == (0, {})
 
 
 def test_a_run_with_a_gap_says_so_where_it_is_verified_and_to_the_doctor(
