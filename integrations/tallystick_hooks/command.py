@@ -1,9 +1,10 @@
 """The command of a hook: JSON on standard input, the answer on standard output, an exit code.
 
-Where a server is warm, its socket answers, and the core is not imported. Exit codes: 0, go on; 2,
-the tool does not run. With rules, those of a file or of a server, an event before a tool ends with
-2 whenever it cannot be answered; every other event ends with 0 then. Both have a line on standard
-error and a gap in the record, where the tally can be written.
+Where a server is warm, its socket answers, and the core is not imported; nor is it for an event
+that only tells, which waits in the spool for the next process that opens the tally. Exit codes: 0,
+go on; 2, the tool does not run. With rules, those of a file or of a server, an event before a tool
+ends with 2 whenever it cannot be answered; every other event ends with 0 then. Both have a line on
+standard error and a gap in the record, where the tally can be written.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from tallystick_hooks.events import EVENTS, HookFormat
+from tallystick_hooks.events import EVENTS, Answer, Event, HookFormat
 from tallystick_hooks.formats import BadPayload, answer_in, event_from
 from tallystick_hooks.quick import (
     RULES_MARK,
@@ -27,6 +28,7 @@ from tallystick_hooks.quick import (
     read_input,
 )
 from tallystick_hooks.quick import answer as quick_answer
+from tallystick_hooks.taking import leave_event
 
 
 def run(
@@ -96,7 +98,18 @@ def _answer(chosen: argparse.Namespace, text: str | None) -> dict[str, Any]:
         raise Unanswered(
             f"The server with the rules does not run. Start it, or remove {mark} to go on without."
         )
-    return _direct(chosen, payload)
+    format: HookFormat = chosen.format
+    try:
+        event = event_from(payload, chosen.event, format)
+    except (BadPayload, OSError) as error:
+        raise Unanswered(str(error)) from error
+    if event.name == "before-tool" and chosen.rules is None:
+        # Only rules decide over a tool, and nobody has any.
+        return answer_in(Answer(), event, format)
+    left = leave_event(chosen.tally, event, boundary=chosen.boundary, agent=chosen.agent)
+    if left is not None:
+        return answer_in(Answer(facts={"spooled": left}), event, format)
+    return _direct(chosen, event)
 
 
 def _socket_of(chosen: argparse.Namespace) -> str:
@@ -111,31 +124,24 @@ def _over_socket(chosen: argparse.Namespace, payload: Any) -> dict[str, Any] | N
     return ask(path, payload, **vars(chosen))
 
 
-def _direct(chosen: argparse.Namespace, payload: Any) -> dict[str, Any]:
+def _direct(chosen: argparse.Namespace, event: Event) -> dict[str, Any]:
     """Return the answer of the tally itself. Raises Unanswered."""
     from tallystick.loading import loading
 
     with loading():
         from tallystick.errors import TallystickError
         from tallystick.policy.rules import load_rules
-        from tallystick_hooks.handling import react
+        from tallystick_hooks.handling import answer_event
 
-    format: HookFormat = chosen.format
     try:
-        event = event_from(payload, chosen.event, format)
         rules = () if chosen.rules is None else load_rules(chosen.rules)
         with _opened(chosen.tally, rules) as tally:
-            actor = tally.bind().actor
-            if chosen.agent is not None:
-                actor = actor.replace(agent=chosen.agent)
-            answer = react(tally.bind(actor, chosen.boundary), event)
-            if event.name == "session-end":
-                tally.keep_retention()
-    except (TallystickError, BadPayload, OSError, ValueError) as error:
+            answer = answer_event(tally, event, boundary=chosen.boundary, agent=chosen.agent)
+    except (TallystickError, OSError, ValueError) as error:
         raise Unanswered(str(error)) from error
     if answer.error is not None:
         print(f"tally hook {chosen.event}: {answer.error}", file=sys.stderr)  # noqa: T201
-    return answer_in(answer, event, format)
+    return answer_in(answer, event, chosen.format)
 
 
 def _opened(where: str, rules: Any) -> Any:

@@ -16,6 +16,8 @@ EventName = Literal[
     "session-end",
 ]
 EVENTS: tuple[EventName, ...] = get_args(EventName)
+TELLING: tuple[EventName, ...] = ("after-tool", "before-compact", "turn-end", "session-end")
+"""Events that need no answer: an agent goes on alike, whether they are taken now or later."""
 HookFormat = Literal["neutral", "claude-code"]
 
 
@@ -48,6 +50,10 @@ class Event:
     """What was said in the session so far; what was kept before is not kept again."""
     candidates: tuple[dict[str, Any], ...] = ()
     """What the agent would remember of the session, each with fields of `remember`."""
+    spooled: str | None = None
+    """The id under which it waited in the spool; None for one that is told to the tally itself."""
+    at: int | None = None
+    """When it was told, microseconds UTC, where that was before it was taken."""
 
 
 @dataclass(frozen=True)

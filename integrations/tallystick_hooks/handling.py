@@ -6,13 +6,19 @@ recorded as a gap; before a tool, where rules are installed, it stops the tool i
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from tallystick.errors import ApprovalRequired, Blocked, TallystickError
+from tallystick.errors import (
+    ApprovalRequired,
+    Blocked,
+    RecorderError,
+    StorageError,
+    TallystickError,
+)
 from tallystick.kit import (
     OBSERVER,
+    SPOOLED,
     ToolCall,
     framed_pieces,
     has_rules,
@@ -28,12 +34,12 @@ from tallystick.kit import (
 from tallystick.operations import error_json
 from tallystick.records import RunRecord
 from tallystick.records.canonical import digest
-from tallystick.tally import BoundTally
+from tallystick.tally import BoundTally, Tally
 from tallystick_hooks.events import Answer, Event, HookFormat
 from tallystick_hooks.formats import answer_in, event_from
 from tallystick_learning import Learning
 
-__all__ = ["handle", "note_failure", "react"]
+__all__ = ["answer_event", "handle", "note_failure", "react"]
 
 SURFACE = "hook"
 _MEMORIES = 3
@@ -53,14 +59,33 @@ def handle(
     return answer_in(react(bound, of_session), of_session, format)
 
 
+def answer_event(tally: Tally, event: Event, *, boundary: str | None, agent: str | None) -> Answer:
+    """Return the answer to an event of a process that only hooks have: the tally's owner acts, and
+    the retention of the day is kept at the end of a session. Raises InvalidScope, Denied, and for
+    an event of the spool what `react` raises.
+    """
+    actor = tally.bind().actor
+    if agent is not None:
+        actor = actor.replace(agent=agent)
+    answer = react(tally.bind(actor, boundary), event)
+    if event.name == "session-end":
+        tally.keep_retention()
+    return answer
+
+
 def react(bound: BoundTally, event: Event) -> Answer:
     """Return the answer to an event. Raises nothing that a tally raises: an error is a part of the
     answer, and denies a tool where rules are installed.
+
+    For an event of the spool it raises StorageError and RecorderError, so that it is taken again,
+    and what is raised where no gap can be recorded for it.
     """
     bound = bound.on(SURFACE, session_id=event.session)
     try:
         answer = _REACTIONS[event.name](bound, event)
     except TallystickError as error:
+        if event.spooled is not None and isinstance(error, StorageError | RecorderError):
+            raise
         answer = _failure(bound, event, error)
     return _name_caller(answer, bound)
 
@@ -71,8 +96,11 @@ def _name_caller(answer: Answer, bound: BoundTally) -> Answer:
 
 
 def _failure(bound: BoundTally, event: Event, error: TallystickError) -> Answer:
-    with suppress(TallystickError):  # what failed may be the tally itself
+    try:
         note_failure(bound, event.name, error, agent=event.agent, session=event.session)
+    except TallystickError:  # what failed may be the tally itself
+        if event.spooled is not None:
+            raise
     if event.name == "before-tool" and has_rules(bound, "tool_call"):
         return Answer(decision="deny", reason=_explain_refusal(error), error=error.code)
     return Answer(error=error.code)
@@ -182,6 +210,7 @@ def _keep(bound: BoundTally, event: Event) -> Answer:
                 user=words.text if words.speaker == "user" else None,
                 assistant=words.text if words.speaker == "agent" else None,
                 observer=SURFACE,
+                occurred_at=event.at,
                 idempotency_key=f"{event.session} {words.key}",
             )
             stored += sum(turn.status == "created" and turn.id not in known_ids for turn in turns)
@@ -226,7 +255,8 @@ def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:
 
 
 def _metadata(event: Event) -> dict[str, Any]:
-    return {"thread_id": event.session, OBSERVER: SURFACE, "event": event.name}
+    told = {"thread_id": event.session, OBSERVER: SURFACE, "event": event.name}
+    return told if event.spooled is None else {**told, SPOOLED: event.spooled}
 
 
 _REACTIONS = {

@@ -99,7 +99,13 @@ from tallystick.kit.request_compiling import (
     note_unsent,
     record_sent,
 )
-from tallystick.kit.sessions import is_first_to_record, note_seen_again, recorded_elsewhere
+from tallystick.kit.sessions import (
+    SPOOLED,
+    is_first_to_record,
+    is_recorded_from_spool,
+    note_seen_again,
+    recorded_elsewhere,
+)
 from tallystick.kit.wire_tap import attribute_requests, tap
 from tallystick.policy.tool_schemas import SchemaReader
 from tallystick.storage.move.foreign_stores import require_tables, rows_of_store
@@ -187,7 +193,9 @@ __all__ = [
     "memory_text",
     "message_item",
     "named_actor",
+    "SPOOLED",
     "is_first_to_record",
+    "is_recorded_from_spool",
     "note_seen_again",
     "note_unsent",
     "record_sent",

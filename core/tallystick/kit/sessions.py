@@ -44,6 +44,9 @@ def note(
     )
 
 
+SPOOLED = "spooled"
+"""The metadata of a run that has the id under which its event waited in the spool."""
+_SPOOLED_RUNS = 10_000
 _RUNS = 50
 """Runs of a session that are looked at, the newest."""
 
@@ -70,6 +73,25 @@ def recorded_elsewhere(bound: BoundTally, session: str, observer: str) -> RunRec
                 if run.metadata.get(OBSERVER) != observer:
                     return run
     return None
+
+
+def is_recorded_from_spool(bound: BoundTally, session: str, event_id: str, *, since: int) -> bool:
+    """Return True if an event that waited in the spool since a time (microseconds UTC) is recorded
+    in the bound scope: a run of it has ended, or one that was cut off has its step.
+    """
+    store = services_of(bound).store
+    store.database.flush()
+    with store.database.read() as connection:
+        runs = recordings.runs_of_thread(
+            connection, bound.scope, session, since=since, limit=_SPOOLED_RUNS
+        )
+        for run in runs:
+            if run.metadata.get(SPOOLED) == event_id and (
+                run.status not in ("running", "interrupted")
+                or recordings.steps_of(connection, run.id, limit=1)
+            ):
+                return True
+    return False
 
 
 def is_first_to_record(bound: BoundTally, session: str, call_id: str) -> bool:

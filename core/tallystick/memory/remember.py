@@ -322,11 +322,12 @@ def _ingest(
 
 
 def _request_of(new: NewMemory) -> Json:
-    """Return the arguments of a call as JSON, without the run and step that it is made in: a second
-    try is made in another one.
+    """Return the arguments of a call as JSON, without the run and step that it is made in, and for
+    what was said in a run without the time: a second try is made in another one.
     """
     if new.source is not None and new.source.uri == f"run:{new.source_run_id}":
-        new = new.model_copy(update={"source": new.source.model_copy(update={"uri": None})})
+        source = new.source.model_copy(update={"uri": None})
+        new = new.model_copy(update={"source": source, "occurred_at": None})
     return {
         name: value
         for name, value in new.dump().items()

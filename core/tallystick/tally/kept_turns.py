@@ -39,6 +39,7 @@ def keep_turn(
     assistant: str | None = None,
     unkept_answer: str | None = None,
     observer: str = "application",
+    occurred_at: int | None = None,
     idempotency_key: str | None = None,
 ) -> list[Remembered]:
     """Remember what was said in a run: the user's words and the agent's, as turns.
@@ -50,11 +51,12 @@ def keep_turn(
     so does what a hook has kept of the thread before the first run of an adapter in it, and what
     was kept of the run that this one continues. The
     agent's words that are not to be remembered are its `unkept_answer`: they tell this exchange
-    from an earlier one with the same request. Raises what `remember_many` does.
+    from an earlier one with the same request. What was said before it is kept has the time of that,
+    `occurred_at`, in microseconds UTC. Raises what `remember_many` does.
     """
     spoken = {"user": user, "assistant": assistant}
     turns = {
-        role: _turn(view, run, role, text)
+        role: _turn(view, run, role, text, occurred_at)
         for role, text in spoken.items()
         if text is not None and text.strip()
     }
@@ -179,7 +181,7 @@ def _find_kept(
             return
 
 
-def _turn(view: MemoryView, run: Run, role: str, text: str) -> NewMemory:
+def _turn(view: MemoryView, run: Run, role: str, text: str, occurred_at: int | None) -> NewMemory:
     thread = run.record.metadata.get("thread_id")
     step = run.latest("model_call")
     is_user = role == "user"
@@ -187,6 +189,7 @@ def _turn(view: MemoryView, run: Run, role: str, text: str) -> NewMemory:
     return NewMemory(
         content=text,
         kind="turn",
+        occurred_at=occurred_at,
         speaker=speaker,
         conversation=thread if isinstance(thread, str) else run.id,
         source=SourceRef(

@@ -119,6 +119,8 @@ class Operator:
         if mode == "apply":
             self._services.gate.require_person(self.actor, "delete", self.scope)
             self._services.gate.admit(self.actor, "erase", self.scope, count=len(ids))
+        # What waits in the spool is to be reached too.
+        self._services.take_spooled()
         with self._services.background.pause():
             return erase.erase(
                 self._services.memory,
@@ -160,6 +162,8 @@ class Operator:
         if mode == "apply":
             self._services.gate.require_person(self.actor, "delete", self.scope)
             self._services.gate.admit(self.actor, "erase", self.scope)
+        # What waits in the spool is to be reached too.
+        self._services.take_spooled()
         with self._services.background.pause():
             return erase_user.erase_user(
                 self._services.memory,
@@ -195,6 +199,8 @@ class Operator:
         if mode == "apply":
             self._services.gate.require_person(self.actor, "delete", self.scope)
             self._services.gate.admit(self.actor, "erase", self.scope)
+        # What waits in the spool is to be reached too.
+        self._services.take_spooled()
         with self._services.background.pause():
             return erase.erase_recorded(
                 self._services.memory,

@@ -166,6 +166,8 @@ class Services:
         self._counters: dict[str | None, TokenCounter] = {}
         self.closing: list[Callable[[], object]] = []
         """Called when the tally is closed, before anything of it is."""
+        self.take_spooled: Callable[[], int] = lambda: 0
+        """Takes what waits in the spool; set by the tally, through which it goes."""
         self.settings = settings
         self.zone = settings.zone
         """The time zone of moments that are given without an offset."""
@@ -274,6 +276,7 @@ class Services:
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
                 Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
                 Chore(lambda: recover_interrupted_runs(self.recorder), _MINUTE, first=_MINUTE),
+                Chore(lambda: self.take_spooled(), _MINUTE, first=_MINUTE),
             ],
             eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )

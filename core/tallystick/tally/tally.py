@@ -46,6 +46,7 @@ from tallystick.tally.reviews import Reviews
 from tallystick.tally.services import OpenOptions, Services, record_owner
 from tallystick.tally.spaces import BoundSpaces
 from tallystick.tally.spellings import respell_argument, unknown_verb
+from tallystick.tally.spooled import take_spooled
 from tallystick.upkeep.backup import backup_beside, migrate_database, restore
 from tallystick.upkeep.migration import migrate_tally
 
@@ -63,6 +64,7 @@ class Tally:
         """Use `Tally.open`."""
         self._services = services
         services.background.runner.add(ReplayHandler(lambda actor: self.bind(actor).recordings))
+        services.take_spooled = partial(take_spooled, self)
 
     @classmethod
     def open(
@@ -124,7 +126,9 @@ class Tally:
             store.database.close()
             store.location.remove_temporary()
             raise
-        return cls(services)
+        tally = cls(services)
+        services.take_spooled()
+        return tally
 
     @classmethod
     def restore(

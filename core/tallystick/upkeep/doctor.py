@@ -27,6 +27,7 @@ from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import JOB_STATES, Actor, Finding, Sizes, SpaceUse
+from tallystick.spool import list_events
 from tallystick.storage import Connection
 from tallystick.storage.engine import integrity, texts
 from tallystick.storage.engine.packing import damage_read
@@ -89,6 +90,7 @@ def diagnose(
     for each in background.derived:
         findings += _run_check(each.name, each.check)
     findings += _run_check("files", lambda: _files(context))
+    findings += _run_check("spool", lambda: _spool(context))
     findings += _run_check("retention", lambda: _retention(context, actor, windows))
     if not repair:
         return tuple(findings)
@@ -171,6 +173,22 @@ def _files(context: MemoryContext) -> list[Finding]:
     more = f" and {len(wider) - 1} more" if len(wider) > 1 else ""
     text = f"others may read {wider[0]}{more}: open the tally as their owner, or chmod -R go= it"
     return [_finding("files", "notice", text)]
+
+
+def _spool(context: MemoryContext) -> list[Finding]:
+    """Say whether events of hooks wait: opening the tally has taken those that it could."""
+    folder = context.store.location.folder
+    if folder is None:
+        return []
+    try:
+        waiting = list_events(str(folder))
+    except OSError as error:
+        return [_finding("spool", "notice", f"the spool cannot be read: {error.strerror}")]
+    if not waiting:
+        return [_finding("spool", "ok", "no event of a hook waits")]
+    events = "1 event of a hook waits" if len(waiting) == 1 else f"{len(waiting)} events wait"
+    text = f"{events} to be stored: `spool.waits` in the log says why, where it is not on its way"
+    return [_finding("spool", "notice", text)]
 
 
 def _finish_erasure(context: MemoryContext, background: Background) -> Finding:

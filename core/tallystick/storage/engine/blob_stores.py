@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 from tallystick.errors import MissingExtra, SettingsError, StorageError
 from tallystick.ports import BlobStore
-from tallystick.storage.engine.private_files import make_private_folder, open_private, sync_folder
+from tallystick.spool import sync_folder
+from tallystick.storage.engine.private_files import make_private_folder, open_private
 
 _PARTIAL = ".partial"
 ATTACHED = "tallystick_objects"

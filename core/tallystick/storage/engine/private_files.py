@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from tallystick.errors import UnwritableReason
+from tallystick.spool import sync_folder
 
 _FOLDER, _FILE = 0o700, 0o600
 _PARTIAL = ".partial"
@@ -64,19 +65,6 @@ def is_new_or_empty(place: Path) -> bool:
     if not place.is_dir():
         return not place.exists()
     return all(each.name == _PARTIAL for each in place.iterdir())
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names of a folder are on disk, where the system lets folders be opened. Raises
-    OSError.
-    """
-    if os.name == "nt":
-        return
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def open_private(file: Path) -> BinaryIO:

@@ -25,13 +25,13 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.errors import CorruptTally, InvalidInput
 from tallystick.records import canonical_json, is_storable, strict_json, text_digest
+from tallystick.spool import sync_folder
 from tallystick.storage.engine import migrate, tables, texts
 from tallystick.storage.engine.dialects import is_postgres
 from tallystick.storage.engine.private_files import (
     make_private_folder,
     open_private,
     open_regular,
-    sync_folder,
 )
 from tallystick.storage.rows import objects
 
