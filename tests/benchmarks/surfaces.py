@@ -32,6 +32,14 @@ from tallystick_server import RemoteTally
 
 _MEMORIES = 1_000
 _RUN = "from tallystick_cli import main; main()"
+_RULES = """
+[[rules]]
+id = "no-force"
+name = "Nothing is pushed by force"
+effect = "deny"
+applies_to = "tool_call"
+conditions = { tool = ["force_push"] }
+"""
 
 
 class Row(NamedTuple):
@@ -292,8 +300,18 @@ def hook_rows(place: Path, calls: int) -> list[Row]:
 
     bare = _cpu(["-c", "pass"])
     rows.append(Row("hook", "python -c pass: processor", bare, "s"))
-    alone = [("prompt", 0.7), ("before-tool", 0.7), ("after-tool", 0.15)]
-    rows += _processor_rows("hook", bare, *(process(event, bar) for event, bar in alone))
+    rules = place.parent / "rules.toml"
+    rules.write_text(_RULES)
+    ruled = process("before-tool", 0.7)
+    alone = [
+        process("prompt", 0.7),
+        ruled._replace(
+            what="before-tool with rules", arguments=[*ruled.arguments, "--rules", str(rules)]
+        ),
+        process("before-tool", 0.15),
+        process("after-tool", 0.15),
+    ]
+    rows += _processor_rows("hook", bare, *alone)
     server = subprocess.Popen(
         [sys.executable, "-c", _RUN, "serve", "--tally", str(place), "--json"],
         stdout=subprocess.PIPE,

@@ -46,6 +46,7 @@ FIRST_LOOK = {
     "tokens/prices",
     "../integrations/test_documents.py": "memory/documents",
     "../integrations/test_captured_once.py": "tally/captured_turns",
+    "../integrations/test_spooled_hooks.py": "tally/spooled",
     "../integrations/test_hooks_beside_adapters.py": "tally/session_turns",
     "../integrations/test_runtime_tapes.py": "kit/tapes",
     "../integrations/test_request_contract.py": "testing/request_contract",
