@@ -85,11 +85,11 @@ def test_the_python_of_a_page_runs(
     monkeypatch.chdir(tmp_path)
 
     with _event_loop() as loop:
-        for block in blocks(page.read_text(encoding="utf-8")):
+        for place, block in _blocks_with_earlier(page):
             if block.language != "python":
                 continue
             # Empty lines above make a traceback point into the page.
-            code = compile("\n" * block.line + block.code, str(page), "exec")
+            code = compile("\n" * block.line + block.code, str(place), "exec")
             if block.reason is None:
                 capsys.readouterr()
                 asyncio.set_event_loop(loop)  # asyncio.run in a block takes it away
@@ -98,6 +98,17 @@ def test_the_python_of_a_page_runs(
                 if page.name == "README.md":
                     assert _told(printed) == _told(block.printed or "")
                 assert block.printed is None or _told(printed) == _told(block.printed)
+
+
+_EARLIER = re.compile(r"[Tt]he code goes on from that of (?:the guide, )?\[[^\]]*\]\(([^)]+)\)")
+
+
+def _blocks_with_earlier(page: Path) -> list[tuple[Path, Block]]:
+    """The blocks of a page, after those of the page from which its code goes on."""
+    text = page.read_text(encoding="utf-8")
+    earlier = _EARLIER.search(text)
+    before = _blocks_with_earlier((page.parent / earlier[1]).resolve()) if earlier else []
+    return [*before, *((page, block) for block in blocks(text))]
 
 
 def _told(text: str) -> str:
@@ -256,7 +267,11 @@ def test_a_reason_names_a_key_a_server_or_a_package(reason: str, accepted: bool)
 
 def test_each_promise_of_the_page_on_security_is_held_by_a_test() -> None:
     """A row without a test, or with one that is not there, fails here."""
-    lines = (DOCS / "security.md").read_text(encoding="utf-8").splitlines()
+    lines = [
+        line
+        for name in ("security.md", "reference/security.md")
+        for line in (DOCS / name).read_text(encoding="utf-8").splitlines()
+    ]
     rows = [line for line in lines if line.startswith("| ") and not line.startswith("| ---")]
     promises = [row for row in rows if not row.endswith("| held by |")]
     held = {row: re.findall(r"`(tests/[\w/]+\.py)`", row.rsplit(" | ", 1)[1]) for row in promises}
@@ -264,3 +279,65 @@ def test_each_promise_of_the_page_on_security_is_held_by_a_test() -> None:
     assert len(promises) > 25
     assert [row for row, files in held.items() if not files] == []
     assert [name for files in held.values() for name in files if not (ROOT / name).exists()] == []
+
+
+# The pages of a reader who looks nothing up: those before the reference
+
+
+def _guides() -> list[Path]:
+    """README and the pages that the contents list before the reference."""
+    before = (DOCS / "index.md").read_text(encoding="utf-8").partition("\n## Reference\n")[0]
+    listed = re.findall(r"^- \[[^\]]*\]\(([\w/-]+\.md)\)", before, re.M)
+    return [ROOT / "README.md", *(DOCS / page for page in listed)]
+
+
+GUIDES = _guides()
+
+
+def _prose(page: Path) -> str:
+    """The text of a page without its blocks and comments."""
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"^```.*?^```|<!--.*?-->", "", text, flags=re.M | re.S)
+
+
+def test_the_contents_come_in_the_order_in_which_a_reader_wants_them() -> None:
+    sections = re.findall(r"^## (.*)$", (DOCS / "index.md").read_text(encoding="utf-8"), re.M)
+
+    assert sections[:7] == [
+        "Get it running",
+        "Two users",
+        "What it remembers, and how to correct it",
+        "What the model saw, and why",
+        "Rules",
+        "Deploying",
+        "Deleting a user",
+    ]
+    assert sections[-1] == "Reference"
+    assert [page for page in DOCS.glob("reference/*.md") if page in GUIDES] == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_a_page_is_short_and_the_rest_is_reference(page: Path) -> None:
+    assert len(_prose(page).split()) <= 1_500
+
+
+GLOSSARY = ("foil", "stock", "wake", "surface", "boundary")
+"""Words of ours that cost a reader: a sentence that has one explains it, and marks it as a word."""
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_a_word_of_ours_stands_only_where_its_sentence_explains_it(page: Path) -> None:
+    """Such a sentence writes it as *foil*; the glossary has each in a row of its own."""
+    lines = [line for line in _prose(page).splitlines() if not line.startswith("| ")]
+    if page.name != "concepts.md":
+        lines = _prose(page).splitlines()
+    plain = [re.sub(r"`[^`]*`|\]\([^)]*\)", " ", line) for line in lines]
+    sentences = [part for line in plain for part in re.split(r"(?<=[.!?:;])\s+", line)]
+    unexplained = [
+        (word, sentence)
+        for sentence in sentences
+        for word in GLOSSARY
+        if re.search(rf"(?i)\b{word}", sentence) and not re.search(rf"(?i)\*{word}", sentence)
+    ]
+
+    assert unexplained == []

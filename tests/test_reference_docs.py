@@ -13,10 +13,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = {
-    "tallystick_langgraph": "langgraph.md",
-    "tallystick_langchain": "langchain.md",
-    "tallystick_pydantic_ai": "pydantic-ai.md",
-    "tallystick_llama_index": "llama-index.md",
+    "tallystick_langgraph": "reference/langgraph.md",
+    "tallystick_langchain": "reference/langchain.md",
+    "tallystick_pydantic_ai": "reference/pydantic-ai.md",
+    "tallystick_llama_index": "reference/llama-index.md",
 }
 _ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<default>[^|]*?) ?\|", re.M)
 

@@ -83,7 +83,7 @@ def compile_messages(
     beside the messages: files, documents, a diff. `memories` are recalled for the latest message of
     the user, with the items of the graph's store beneath `namespace`, whose labels may be such as
     `"{user_id}"`. Relevance is measured against `query`, by default that message. `actor` says who
-    acts, by default what `config` (else that of the node) names (docs/policy.md, "Who acts").
+    acts, by default what `config` (else that of the node) names (docs/who-acts.md).
     Inside a step of a run the compile is recorded with it, else by a TallyCallbackHandler in the
     step of the model that is called with these messages. Raises InvalidInput,
     BudgetInfeasible, InvalidContext or Denied.

@@ -133,7 +133,7 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         for each request of the user, in at most `memory_budget` tokens; 0 for none. With
         `context="memory"` they alone are compiled. Items of the graph's store are among them
         beneath `namespace` alone, whose labels may be such as `"{user_id}"`. `actor` says who acts,
-        by default what the call names (docs/policy.md, "Who acts"). A failure to record is counted
+        by default what the call names (docs/who-acts.md). A failure to record is counted
         in `failures`, logged and reported by `verify`; with `strict` it is raised. A failure to
         compile always is: nothing is sent then. `capture` remembers the words of the `user`, or
         those of `both`, when an agent ends.

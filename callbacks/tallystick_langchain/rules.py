@@ -53,7 +53,7 @@ class ToolRules:
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
     ) -> None:
-        """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts")."""
+        """`actor` says who acts, by default what the call names (docs/who-acts.md)."""
         self._binder = Binder(
             tally, runtime="langgraph", piece="ToolRules", actor=actor, scope=scope
         )

@@ -85,7 +85,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         allow: Iterable[Any] = (),
         ttl: timedelta | None = None,
     ) -> None:
-        """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts");
+        """`actor` says who acts, by default what the call names (docs/who-acts.md);
         `scope` is the scope of the threads, by default the actor's private one.
 
         `allow` names the types of your own that stored state may hold: classes, a state schema,

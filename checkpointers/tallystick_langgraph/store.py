@@ -69,7 +69,7 @@ class TallyStore(BaseStore):
         ttl: TTLConfig | None = None,
         namespace: Sequence[str] | None = None,
     ) -> None:
-        """`actor` says who acts, by default what the call names (docs/policy.md, "Who acts");
+        """`actor` says who acts, by default what the call names (docs/who-acts.md);
         `scope` is the scope of items, by default the actor's private one. `index` names the fields
         that a query searches; the embedder is the tally's, so that `dims` and `embed` have to be
         its own; with a tally behind a server they are left out. `ttl` is LangGraph's: `default_ttl`

@@ -160,7 +160,10 @@ FIELD_MEANINGS = {
 
 def written_anew() -> dict[Path, str]:
     """Return each page that has a table, with its tables as the code has them now."""
-    pages = {page: page.read_text(encoding="utf-8") for page in sorted(DOCS.glob("*.md"))}
+    pages = {
+        page: page.read_text(encoding="utf-8")
+        for page in sorted([*DOCS.glob("*.md"), *DOCS.glob("reference/*.md")])
+    }
     return {
         page: _PLACE.sub(lambda place: f"{place[1]}\n{_TABLES[place['name']]()}\n{place[3]}", text)
         for page, text in pages.items()

@@ -174,7 +174,7 @@ class TallyInstrumentation:
         capture: Speakers = "off",
     ) -> None:
         """`actor` says who acts, by default what the tags of a call name (`instrument_tags`;
-        docs/policy.md, "Who acts"). `agent_name` names the runs (by default the name of the agent,
+        docs/who-acts.md). `agent_name` names the runs (by default the name of the agent,
         or the class of the root). A failure to record is counted in `failures` and logged; with
         `strict` the first one is raised by `detach`, as a RecorderError. `capture` remembers the
         words of the `user` to the root, or those of `both`, when it ends; on an event loop in a

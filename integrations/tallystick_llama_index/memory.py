@@ -91,7 +91,7 @@ class TallyMemory(BaseMemory):
         **fields: Any,
     ) -> None:
         """`actor` says who acts, by default what the call names in its instrument tags
-        (docs/policy.md, "Who acts"). `fields` are `token_limit`, `memories`, `compile_config`
+        (docs/who-acts.md). `fields` are `token_limit`, `memories`, `compile_config`
         and `compaction`. Raises InvalidInput.
         """
         binder = Binder(

@@ -57,7 +57,7 @@ class TallyRetriever(BaseRetriever):
         **kwargs: Any,
     ) -> None:
         """`actor` says who acts, by default what the call names in its instrument tags
-        (docs/policy.md, "Who acts"); `kinds` are the kinds of memories that are recalled, by
+        (docs/who-acts.md); `kinds` are the kinds of memories that are recalled, by
         default all. `outside_of` is the session whose turns are left out, because they are in the
         prompt: by default that of the chat which a TallyInstrumentation watches.
         """

@@ -224,7 +224,7 @@ class TallyPolicy(OncePerAgent):
     tally: Tally | BoundTally
     _: KW_ONLY
     actor: ActorSource | None = None
-    """Who acts, by default what the run names (docs/policy.md, "Who acts")."""
+    """Who acts, by default what the run names (docs/who-acts.md)."""
     scope: str | Scope | None = None
     """Scope of the approvals; by default the actor's private one."""
     task_type: str | None = None

@@ -100,7 +100,7 @@ class TallyRecorder(OncePerAgent):
     tally: Tally | BoundTally
     _: KW_ONLY
     actor: ActorSource | None = None
-    """Who acts, by default what the run names (docs/policy.md, "Who acts")."""
+    """Who acts, by default what the run names (docs/who-acts.md)."""
     scope: str | Scope | None = None
     """Scope of the runs; by default the actor's private one."""
     agent_name: str | None = None

@@ -33,7 +33,9 @@ _MARKUP = re.compile(r"(?s)```.*?```|[|`*#<>\[\]_]|https?://\S+")
 
 
 def _prose() -> str:
-    files = [*sorted((_ROOT / "docs").glob("*.md")), _ROOT / "README.md", _ROOT / "CONTRIBUTING.md"]
+    docs = _ROOT / "docs"
+    files = [*sorted(docs.glob("*.md")), *sorted(docs.glob("reference/*.md"))]
+    files += [_ROOT / "README.md", _ROOT / "CONTRIBUTING.md"]
     texts = [_MARKUP.sub(" ", file.read_text(encoding="utf-8")) for file in files]
     texts += [" ".join(said) for said, _ in SAID.values()]
     return re.sub(r"\s+", " ", " ".join(texts))

@@ -49,7 +49,9 @@ def functions() -> Iterator[Note]:
 
 def sections() -> Iterator[Note]:
     """The sections of the documentation."""
-    for path in sorted((_ROOT / "docs").glob("*.md")):
+    for path in sorted((_ROOT / "docs").glob("*.md")) + sorted(
+        (_ROOT / "docs/reference").glob("*.md")
+    ):
         for part in re.split(r"^#{2,3} ", path.read_text(), flags=re.MULTILINE)[1:]:
             heading, _, text = part.partition("\n\n")
             first, _, rest = text.partition("\n")

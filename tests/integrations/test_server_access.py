@@ -53,7 +53,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def _documented(kind: str, scope: str) -> tuple[str, str, str]:
     """Return a matrix of the page, and what stands before and after it."""
-    text = (DOCS / "server.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "server.md").read_text(encoding="utf-8")
     start, end = f"<!-- matrix: {kind}, {scope} -->\n", "\n<!-- /matrix -->"
     head, _, rest = text.partition(start)
     shown, _, tail = rest.partition(end)
@@ -81,7 +81,7 @@ def test_the_permission_matrix_in_the_docs_is_what_the_server_does(
     there: Served, kind: str, scope: str
 ) -> None:
     """Set WRITE_PERMISSION_MATRIX to write it."""
-    page = DOCS / "server.md"
+    page = DOCS / "reference" / "server.md"
     made = f"{SCOPES[scope]}:\n\n{table(kind, matrix(there, scope, WAYS[kind]))}"
     shown, before, after = _documented(kind, scope)
     if os.environ.get("WRITE_PERMISSION_MATRIX"):

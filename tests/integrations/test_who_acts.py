@@ -2,7 +2,7 @@
 
 Each cell of the matrix runs one piece in its real runtime, on a tally on which a user was named
 before. What it leaves behind says who acted: ada, whom the cell names, or nobody, because the call
-was refused. The owner is never among them. The table in docs/policy.md is the one that comes out.
+was refused. The owner is never among them. The table in docs/who-acts.md is the one that comes out.
 """
 
 from __future__ import annotations
@@ -494,7 +494,7 @@ def _everybody(tally: Tally) -> list[tuple[str, Actor | None]]:
 
 
 def test_the_matrix_of_who_acts_is_the_table_in_the_documentation() -> None:
-    page = Path(__file__).parents[2] / "docs" / "policy.md"
+    page = Path(__file__).parents[2] / "docs" / "who-acts.md"
     text = page.read_text(encoding="utf-8")
     for runtime, pieces in PIECES.items():
         names = [channel.name for channel in pieces[0].channels]
@@ -503,7 +503,7 @@ def test_the_matrix_of_who_acts_is_the_table_in_the_documentation() -> None:
             cells = [_expected(piece, channel) for channel in piece.channels]
             lines.append(f"| {piece.name} | {' | '.join(cells)} |")
         table = "\n".join(lines)
-        assert table in text, f"docs/policy.md needs this table:\n\n{table}"
+        assert table in text, f"docs/who-acts.md needs this table:\n\n{table}"
 
 
 # Rules of the resolver

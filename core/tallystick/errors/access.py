@@ -38,7 +38,7 @@ REMEDIES: Mapping[str, str] = {
     "mutations_frozen": "An operator suspended every change; wait until it is taken back.",
     "autonomy_frozen": "An operator suspended autonomous work; wait until it is taken back.",
 }
-"""The remedy for a refusal, by its reason code. docs/policy.md says more."""
+"""The remedy for a refusal, by its reason code. docs/reference/policy.md says more."""
 
 TOKEN_REMEDIES: Mapping[str, str] = {
     "token_foreign": "It is not of exactly this action by this actor in this scope: call without "

@@ -27,7 +27,7 @@ from tallystick.ranking.question import Question, names_within
 from tallystick.ranking.words import analyze, surfaces_of
 
 CONFIDENT = 0.25
-"""The confidence below which a recall is taken to have found nothing; docs/recall.md says
+"""The confidence below which a recall is taken to have found nothing; docs/reference/recall.md says
 what it is made of, and what it cannot tell apart.
 """
 _BEST = 5

@@ -13,7 +13,10 @@ from tallystick.compiler.budgeting import CLASSES, FIRST_SHARES
 from tallystick.compiler.state import CONVERSATION
 from tallystick.records import CompileReason, ItemKind, PolicyEffect, ScoreWeights
 
-PAGE = (Path(__file__).parents[3] / "docs" / "compiler.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = "\n".join(
+    (DOCS / name).read_text(encoding="utf-8") for name in ("compiler.md", "reference/compiler.md")
+)
 
 
 def blocks(language: str) -> list[str]:

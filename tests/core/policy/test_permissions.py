@@ -27,7 +27,7 @@ ROOT = Actor(user="root", role="operator")
 ALICE = Actor(user="alice", projects={"apollo"})
 CODER = Actor(user="alice", agent="coder", projects={"apollo"})
 BOB = Actor(user="bob")
-PAGE = Path(__file__).parents[3] / "docs" / "policy.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "policy.md"
 
 
 def _space(scope: str, *members: SpaceMember, state: str = "open") -> PolicyState:

@@ -1,4 +1,4 @@
-"""The verifier that docs/receipts.md prints, as something to call."""
+"""The verifier that docs/reference/receipts.md prints, as something to call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[3] / "docs" / "receipts.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "receipts.md"
 
 
 @functools.cache
@@ -22,6 +22,6 @@ def printed_verifier() -> Callable[..., list[str]]:
     assert "tallystick " not in code
     assert set(re.findall(r"^(?:import|from) (\w+)", code, re.M)) == {"hashlib", "json", "zipfile"}
     names: dict[str, Any] = {}
-    exec(compile(code, "docs/receipts.md", "exec"), names)
+    exec(compile(code, "docs/reference/receipts.md", "exec"), names)
     problems_of: Callable[..., list[str]] = names["problems_of"]
     return problems_of

@@ -1,5 +1,5 @@
 """A bundle that somebody else made costs bounded memory and time, raises no error but ours, and is
-judged alike by our verifier and the one that docs/receipts.md prints.
+judged alike by our verifier and the one that docs/reference/receipts.md prints.
 """
 
 from __future__ import annotations

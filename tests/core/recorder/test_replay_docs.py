@@ -14,7 +14,8 @@ import pytest
 
 from tallystick.records import ReplayRecipe
 
-PAGE = (Path(__file__).parents[3] / "docs" / "replay.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("replay.md", "tapes.md"))
 _BLOCKS: list[str] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 
 

@@ -1,4 +1,4 @@
-"""docs/scale.md lists every unit that declares nothing, and so runs alone on PostgreSQL."""
+"""The page on scale lists every unit that declares nothing, and so runs alone on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _alone() -> Iterator[str]:
 
 
 def test_the_page_lists_every_unit_that_runs_alone() -> None:
-    page = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/scale.md").read_text(encoding="utf-8")
     part = page.split("### What runs alone", 1)[1].split("\n#", 1)[0]
     listed = set(re.findall(r"`([a-z.]+\.[a-z_.]+|[a-z_]+)`", part))
     assert listed == set(_alone())

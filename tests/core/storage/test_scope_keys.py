@@ -221,7 +221,9 @@ def test_a_statement_that_reaches_beyond_a_scope_is_noticed(
 
 
 def test_the_page_on_partitioning_places_every_table() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "scale.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "scale.md").read_text(
+        encoding="utf-8"
+    )
     section = page.split("## Partitioning and Citus")[1].split("\n## ")[0]
     rows = [line.split("|")[1] for line in section.split("| call |")[0].splitlines() if "|" in line]
     placed = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
