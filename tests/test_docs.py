@@ -341,3 +341,13 @@ def test_a_word_of_ours_stands_only_where_its_sentence_explains_it(page: Path) -
     ]
 
     assert unexplained == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name)
+def test_what_was_measured_stands_in_tables(page: Path) -> None:
+    """Milliseconds, sizes with a decimal and shares in percent are figures, not limits."""
+    lines = [line for line in _prose(page).splitlines() if not line.startswith("|")]
+    plain = [re.sub(r"`[^`]*`", " ", line) for line in lines]
+
+    figure = re.compile(r"\d ?(?:ms|µs|%)(?!\w)|\d\.\d+ ?(?:s|seconds|MB|GB|kB)(?!\w)")
+    assert [line for line in plain if figure.search(line)] == []
