@@ -251,9 +251,9 @@ release: $(VENV)/release/.made ## build and check a release in dist/: wheel, sdi
 	@UV=$(UV) $(VENV)/release/bin/python -m tests.release $(ARGS)
 
 .PHONY: newcomer
-newcomer: $(VENV)/release/.made ## time the way from pip install of the wheel to a first receipt
+newcomer: $(VENV)/release/.made ## time the way from README to the first memory that a second conversation recalls, per runtime, from the wheel
 	@rm -rf build/newcomer && $(VENV)/release/bin/python -m build --no-isolation --wheel -o build/newcomer . > /dev/null
-	@UV=$(UV) $(VENV)/release/bin/python tests/release/newcomer.py build/newcomer/*.whl
+	@UV=$(UV) $(VENV)/release/bin/python tests/release/newcomer.py build/newcomer/*.whl $(ARGS)
 
 $(VENV)/release/.made: pyproject.toml | $(VENV)/bin/python
 	@$(PYTHON) -m venv $(VENV)/release

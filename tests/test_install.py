@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tallystick.errors import MissingExtra
+
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(
     not (ROOT / "core").is_dir(), reason="the source is out of reach here"
@@ -79,10 +81,39 @@ def test_musl_is_not_supported_as_the_pages_say(uv: str) -> None:
     assert "musl is not supported" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_first_pages_install_from_what_a_reader_has() -> None:
-    for page in ("README.md", "docs/getting-started.md"):
-        text = (ROOT / page).read_text(encoding="utf-8")
-        typed = re.findall(r"^\$ (pip install .*)$", text, re.MULTILINE)
-        assert typed
-        for line in typed:
-            assert re.match(r"pip install (-e '\.\[|\"\$\(echo dist/tallystick-)", line), line
+def test_pages_install_from_what_a_reader_has() -> None:
+    """Nothing is published: an install by name would fail, and by a stranger's name do worse."""
+    typed = {
+        page: re.findall(r"pip install [^`\n#]*tallystick[^`\n#]*|pip install -e [^`\n#]*", text)
+        for page in sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+        if "pip install" in (text := page.read_text(encoding="utf-8"))
+    }
+
+    assert len(typed) > 10
+    for page, lines in typed.items():
+        for line in lines:
+            assert re.match(r"pip install (-e '\.\[|\"\$\(echo dist/tallystick-)", line), page
+
+
+@pytest.mark.parametrize(
+    ("origin", "line"),
+    [
+        (
+            '{"url": "file:///src/t", "dir_info": {"editable": true}}',
+            "pip install -e '/src/t[mcp]'",
+        ),
+        ('{"url": "file:///d/t.whl", "archive_info": {}}', "pip install '/d/t.whl[mcp]'"),
+        (None, "pip install 'tallystick[mcp]'"),
+    ],
+)
+def test_an_error_names_the_line_that_adds_an_extra_to_this_environment(
+    origin: str | None, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tallystick-1.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: tallystick\nVersion: 1\n")
+    if origin is not None:
+        (folder / "direct_url.json").write_text(origin)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    assert str(MissingExtra("mcp", "mcp")) == f"mcp is not installed. Run: {line}"

@@ -17,6 +17,7 @@ import pytest
 
 import tallystick
 from tallystick import errors, records
+from tallystick.errors.base import install_line
 
 ROOT = Path(__file__).parent.parent
 ROOTS = ("core", "checkpointers", "callbacks", "integrations")
@@ -162,9 +163,7 @@ except ImportError as error:
 """
     )
 
-    assert (
-        said == f"MissingExtra {package} is not installed. Run: pip install 'tallystick[{extra}]'"
-    )
+    assert said == f"MissingExtra {package} is not installed. Run: {install_line(extra)}"
 
 
 @pytest.mark.smoke
@@ -187,7 +186,7 @@ print('tallystick_server.app' in sys.modules)
     )
 
     assert loaded.splitlines() == [
-        "fastapi is not installed. Run: pip install 'tallystick[server]'",
+        f"fastapi is not installed. Run: {install_line('server')}",
         "False",
     ]
 

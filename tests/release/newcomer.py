@@ -1,20 +1,47 @@
-"""What a newcomer does: install the wheel, remember something, recall it, record a step, and check
-its receipt. `make newcomer` runs it in an environment of its own; it says how long each part took.
+"""What a newcomer does: install the wheel with the extra of a runtime, paste the lines of README,
+and see in a second conversation what was said in a first one; then record a step and check its
+receipt. `make newcomer` does so for each runtime, each in an environment of its own, and says how
+long each part took.
 
-With `--here` it uses the Python that runs it, where the wheel is installed already.
+With `--here` it uses the Python that runs it, where the wheel is installed, for the receipt.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+README = Path(__file__).parent.parent.parent / "README.md"
+RUNTIMES = {
+    "LangGraph": "langgraph,langchain",
+    "LangChain": "langgraph,langchain",
+    "PydanticAI": "pydantic-ai",
+    "LlamaIndex": "llama-index",
+    "MCP": "mcp,cli",
+    "Python": "",
+}
+"""The extras of each runtime, as README has them."""
+OVER_MCP = """
+import sys, anyio
+from mcp import Client, StdioServerParameters
+
+async def talk(tool, **arguments):
+    line = ["-m", "tallystick_cli", "mcp", "--stdio", "--tally", ".tally"]
+    async with Client(StdioServerParameters(command=sys.executable, args=line)) as client:
+        return (await client.call_tool(tool, arguments)).content[0].text
+
+anyio.run(lambda: talk("add", content="The gym opens at six."))
+assert "The gym opens at six." in anyio.run(lambda: talk("search", query="When does the gym open?"))
+"""
+"""Two clients, one after the other, each with a server of its own."""
 FIRST_RECEIPT = """
 from tallystick import Tally
 
@@ -45,13 +72,11 @@ def install(folder: Path, *requirements: str) -> Path:
     return python
 
 
-def first_receipt(python: Path) -> str:
-    """Return the digest of the first receipt, made in an empty folder, offline and without the
-    source.
-    """
+def run_alone(python: Path, script: str, *options: str) -> str:
+    """Return what a script prints, run in an empty folder, offline and without the source."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [str(python), "-I", "-W", "error", "-c", FIRST_RECEIPT],
+            [str(python), "-I", *options, "-c", script],
             cwd=folder,
             env={**os.environ, "HF_HUB_OFFLINE": "1"},
             text=True,
@@ -59,26 +84,77 @@ def first_receipt(python: Path) -> str:
             check=False,
         )
     if done.returncode:
-        raise SystemExit(f"There is no receipt:\n{done.stderr}")
+        raise SystemExit(f"What a newcomer pastes fails:\n{done.stderr}")
     return done.stdout.strip()
 
 
+def first_receipt(python: Path) -> str:
+    """Return the digest of the first receipt."""
+    return run_alone(python, FIRST_RECEIPT, "-W", "error")
+
+
+def lines_of(runtime: str) -> tuple[str, str]:
+    """Return the lines of README for a runtime, as one script, and what README says they print."""
+    if runtime == "MCP":
+        return OVER_MCP, ""
+    text = README.read_text(encoding="utf-8")
+    fence = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.M | re.S)
+    before, *sections = re.split(r"^\*\*(?=[A-Z])", text.partition("\n## One line")[2], flags=re.M)
+    opening, stand_in = (code for code, _ in fence.findall(before))
+    if runtime == "Python":
+        memory = text.partition("\n## Memory\n")[2]
+        code, printed = fence.findall(memory)[0]
+        return f'{opening}\nada = tally.user("ada")\n{code}', printed
+    [section] = [each for each in sections if each.startswith(runtime)]
+    code, printed = fence.findall(section)[0]
+    # PydanticAI's and LlamaIndex's own stand-ins need the function, and not the class.
+    needs_class = runtime.startswith("Lang")
+    helper = (
+        stand_in if needs_class else stand_in[stand_in.index("def ") : stand_in.index("class ")]
+    )
+    model = "model = StandIn()\n" if needs_class else ""
+    return f"{opening}\n{helper}\n{model}{code}", printed
+
+
+def recall_in(python: Path, runtime: str) -> None:
+    """Paste the lines of a runtime. Raises SystemExit where they print anything else than README
+    says.
+    """
+    script, printed = lines_of(runtime)
+    said = run_alone(python, script)
+    if said != printed.strip():
+        raise SystemExit(f"{runtime}: README says {printed.strip()!r}, and there came {said!r}")
+
+
+def timed(act: Callable[[], object]) -> float:
+    """Return how long something took, seconds."""
+    began = time.monotonic()
+    act()
+    return time.monotonic() - began
+
+
 def main() -> None:
-    """Install and make the first receipt, and print how long both took."""
+    """Do what a newcomer does, in each runtime that is named, and print how long it took."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("wheel", nargs="?", help="the wheel, with extras if you like: x.whl[all]")
+    parser.add_argument("wheel", nargs="?", help="the wheel")
+    parser.add_argument("runtimes", nargs="*", metavar="|".join(RUNTIMES))
     parser.add_argument("--here", action="store_true", help="use the Python that runs this")
     chosen = parser.parse_args()
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        if chosen.here:
-            python = Path(sys.executable)
-        else:
-            python = install(Path(folder) / "env", chosen.wheel)
-        installed = time.monotonic()
-        receipt = first_receipt(python)
-    took = "" if chosen.here else f"pip install took {installed - began:.0f} s, "
-    print(f"{took}the first receipt {time.monotonic() - installed:.1f} s: {receipt}")
+    if chosen.here:
+        took = timed(lambda: print(f"The first receipt: {first_receipt(Path(sys.executable))}"))
+        print(f"It took {took:.1f} s.")
+        return
+    print(f"{'runtime':12} {'install, s':>10} {'first memory recalled, s':>25} {'receipt, s':>11}")
+    for runtime in chosen.runtimes or RUNTIMES:
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "env"
+            extras = f"[{RUNTIMES[runtime]}]" if RUNTIMES[runtime] else ""
+            wheel = str(Path(chosen.wheel).absolute())
+            installed = timed(lambda: install(place, wheel + extras))  # noqa: B023
+            python = place / "bin" / "python"
+            recalled = timed(lambda: recall_in(python, runtime))  # noqa: B023
+            receipt = timed(lambda: first_receipt(python))  # noqa: B023
+        print(f"{runtime:12} {installed:10.0f} {recalled:25.1f} {receipt:11.1f}", flush=True)
 
 
 if __name__ == "__main__":

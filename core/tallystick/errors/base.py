@@ -101,7 +101,7 @@ class MissingExtra(TallystickError, ImportError):
     def __init__(self, package: str, extra: str) -> None:
         self.package = package
         self.extra = extra
-        super().__init__(f"{package} is not installed. Run: pip install 'tallystick[{extra}]'")
+        super().__init__(f"{package} is not installed. Run: {install_line(extra)}")
 
 
 class NotFound(TallystickError):
@@ -117,6 +117,27 @@ class Unreachable(TallystickError):
     """
 
     code = "unreachable"
+
+
+def install_line(extra: str) -> str:
+    """Return the command that adds an extra to this environment, from where Tallystick was
+    installed: a checkout, a wheel, or an index of packages.
+    """
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
+    name = "tallystick"
+    try:
+        origin = json.loads(distribution(name).read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        origin = {}
+    place = urlsplit(origin.get("url", ""))
+    if place.scheme != "file":
+        return f"pip install '{name}[{extra}]'"
+    editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f"pip install {editable}'{url2pathname(place.path)}[{extra}]'"
 
 
 def require(package: str, *, extra: str) -> None:

@@ -53,7 +53,7 @@ ROLES: Mapping[AccessRole, frozenset[AccessKind]] = MappingProxyType(
         "operator": frozenset[AccessKind]({"inspect", "manage"}),
     }
 )
-"""The one table of role by operation. docs/reference/policy.md repeats it and is tested against it."""
+"""The one table of role by operation; docs/reference/policy.md repeats it, as a test says."""
 
 MUTATIONS = frozenset[AccessKind]({"write", "reflect", "share", "promote", "correct", "delete"})
 """Operations that change memory: an operator may suspend them. Runs and checkpoints are recorded

@@ -2,8 +2,9 @@
 
 A bundle is a zip archive of five members. `run.json` contains the run, the beginning of
 its chain, and the foil; `chain.jsonl` the journal's entries as they are stored; `steps.jsonl` and
-`entries.jsonl` the rows; `payloads.bin` the bytes of the payloads. docs/reference/receipts.md describes how
-to check a bundle with other tools. A page for people may hold a bundle: it is read out of it.
+`entries.jsonl` the rows; `payloads.bin` the bytes of the payloads. docs/reference/receipts.md
+describes how to check a bundle with other tools. A page for people may hold a bundle: it is read
+out of it.
 """
 
 from __future__ import annotations

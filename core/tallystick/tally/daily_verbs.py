@@ -406,7 +406,8 @@ def compile(
     no weights has those of the settings. Say `coverage="recalled"` where you add what it
     returns to a request that holds more: no receipt says then that it is all that was sent.
     With `compaction="summary"` a memory that does not fit goes in by its summary, where there is
-    one; where there is none a job makes it for a later compile (docs/reference/compiler.md, "Summaries").
+    one; where there is none a job makes it for a later compile (docs/reference/compiler.md,
+    "Summaries").
 
     Inside a step of a run the compile is recorded with it, and refused where a candidate stands
     in a scope that not all readers of the run may read. Raises InvalidInput, InvalidRecord,

@@ -6,6 +6,7 @@ of their releases.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
@@ -19,6 +20,7 @@ import pytest
 from tallystick import Tally
 from tallystick.embedding import named_embedder
 from tallystick.errors import EmbedderUnavailable, InvalidInput, MissingExtra
+from tallystick.errors.base import install_line
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
@@ -31,7 +33,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_line_to_run(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
     monkeypatch.setattr("tallystick.embedding.libraries.find_spec", lambda name: None)
-    told = f"pip install 'tallystick\\[{library}\\]'"
+    told = re.escape(install_line(library))
     with pytest.raises(MissingExtra, match=told):
         open_sqlite(embedder=f"{library}:some/model")
     with pytest.raises(MissingExtra, match=told):

@@ -4,6 +4,7 @@ loads too early.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 from tests.whole import whole
 
 from tallystick.errors import MissingExtra
+from tallystick.errors.base import install_line
 from tallystick.policy import engines
 from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Redactor
@@ -35,7 +37,7 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.Mo
         raise MissingExtra(package, extra)
 
     monkeypatch.setattr(engines, "require", missing)
-    with pytest.raises(MissingExtra, match=r"pip install 'tallystick\[secrets\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(install_line("secrets"))):
         KingfisherFinder()
 
 

@@ -4,6 +4,7 @@ waits.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import sys
@@ -29,6 +30,7 @@ from tallystick.errors import (
     TallyNotFound,
     TallystickError,
 )
+from tallystick.errors.base import install_line
 from tallystick.records import RebuiltIndex
 from tallystick.settings import Settings
 from tallystick.storage.engine import migrate, tables
@@ -185,7 +187,7 @@ def test_every_error_of_the_database_layer_becomes_one_of_ours() -> None:
 def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'tallystick\[postgres\]'"):
+    with pytest.raises(MissingExtra, match=re.escape(install_line("postgres"))):
         Tally.open("postgresql://nobody@127.0.0.1:1/none")
 
 
