@@ -23,7 +23,7 @@ from tests.release.building import (
     thin_distributions,
     write_thin,
 )
-from tests.release.newcomer import first_receipt
+from tests.release.newcomer import RUNTIMES, first_receipt, lines_of
 from tests.release.newest import pinned
 
 import tallystick
@@ -95,6 +95,16 @@ def test_the_tested_runtimes_are_those_that_an_installation_admits() -> None:
 
 def test_what_a_newcomer_does_ends_in_a_receipt() -> None:
     assert first_receipt(Path(sys.executable)).startswith("sha256:")
+
+
+@in_checkout
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_the_lines_of_readme_are_found_for_each_runtime(runtime: str) -> None:
+    """`make newcomer` pastes them into an environment that has the wheel and nothing else."""
+    script, printed = lines_of(runtime)
+
+    compile(script, runtime, "exec")
+    assert bool(printed) == (runtime != "MCP")
 
 
 @in_checkout

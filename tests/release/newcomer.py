@@ -36,7 +36,8 @@ from mcp import Client, StdioServerParameters
 async def talk(tool, **arguments):
     line = ["-m", "tallystick_cli", "mcp", "--stdio", "--tally", ".tally"]
     async with Client(StdioServerParameters(command=sys.executable, args=line)) as client:
-        return (await client.call_tool(tool, arguments)).content[0].text
+        answer = await client.call_tool(tool, arguments)
+        return " ".join(part.text for part in answer.content)
 
 anyio.run(lambda: talk("add", content="The gym opens at six."))
 assert "The gym opens at six." in anyio.run(lambda: talk("search", query="When does the gym open?"))
