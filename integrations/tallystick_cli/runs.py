@@ -10,9 +10,10 @@ from typing import Annotated, Any
 from rich.console import RenderableType
 
 from tallystick.errors import InvalidInput, NotFound, require
+from tallystick.kit import journal_opened
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
-from tallystick.tally import BoundTally, is_provider, model_provider, replay_call
+from tallystick.tally import BoundRecordings, BoundTally, is_provider, model_provider, replay_call
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import progress_bar, terminal
 from tallystick_cli.session import complete_id, find_run_or_step, step_of
@@ -67,7 +68,8 @@ def show(
     places = _state_of(call.owner, record, run.scope)
     value = {**record.dump(), "entries": entries, "receipt": receipt, "state": places}
     parts = run, record, receipt, entries, compiled, places
-    closed = None if open else _closed_to(call.owner, run.scope)
+    is_opened = open or call.as_json
+    closed = _closed_or_opened(call.owner, recordings, record, run.scope, is_opened=is_opened)
     return Answer(value, lambda: views.step_view(*parts, closed=closed, width=terminal().width))
 
 
@@ -86,6 +88,26 @@ def _closed_to(owner: BoundTally, scope: Scope) -> str | None:
     if owner.spaces.preview_access(scopes=[scope]).scopes[0].decision.allowed:
         return None
     return scope.key if scope.kind == "private" else str(scope)
+
+
+def _closed_or_opened(
+    owner: BoundTally,
+    recordings: BoundRecordings,
+    step: StepRecord,
+    scope: Scope,
+    *,
+    is_opened: bool,
+) -> str | None:
+    """Return whose memories of a step stay closed, or None; those that are opened are journaled,
+    each by its id, before they are shown.
+    """
+    closed = _closed_to(owner, scope)
+    if closed is None or not is_opened:
+        return closed
+    items = _read_or_none(recordings.candidates, step.id) or []
+    memory_ids = [item.memory_id for item in items if item.memory_id is not None]
+    journal_opened(owner, scope, memory_ids, step_id=step.id)
+    return None
 
 
 def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
@@ -115,7 +137,10 @@ def why(call: Call, /, open: Opened = False) -> Answer:
     )
     changed = _read_or_none(recordings.changed, record.id)
     written = [each for each in recordings.written(record.run_id) if each.step_id == record.id]
-    closed = None if open else _closed_to(call.owner, recordings.run(record.run_id).scope)
+    scope = recordings.run(record.run_id).scope
+    closed = _closed_or_opened(
+        call.owner, recordings, record, scope, is_opened=open or call.as_json
+    )
     nothing = "No context is kept that was compiled in this step."
     parts: list[RenderableType] = [
         nothing

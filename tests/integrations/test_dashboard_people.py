@@ -93,10 +93,20 @@ def test_the_memory_of_another_is_closed_until_it_is_opened_which_is_journaled(
     assert SECRET in opened.text
     after = looks(there.tally)
     assert after > before
+    [memory] = opened_memories(there.tally)
+    assert there.tally.bind(MIA).get(memory).content in opened.text
 
     with Browser(there.tcp, there.token(MIA, token_class="session")) as mia:
         assert SECRET in mia.get(f"steps/{step.id}").text
     assert looks(there.tally) == after
+    assert opened_memories(there.tally) == [memory]
+
+
+def opened_memories(tally: Tally) -> list[str | None]:
+    """Ids of the memories of mia that the journal says somebody else has opened."""
+    with services_of(tally).store.database.read() as connection:
+        entries = journal.entries(connection, "scope:private:mia")
+        return [entry.subject_id for entry in entries if entry.event == "memory.opened"]
 
 
 def _text(page: Page, link: str) -> str:

@@ -103,6 +103,7 @@ from tallystick.kit.sessions import (
     SPOOLED,
     is_first_to_record,
     is_recorded_from_spool,
+    journal_opened,
     note_seen_again,
     recorded_elsewhere,
 )
@@ -196,6 +197,7 @@ __all__ = [
     "SPOOLED",
     "is_first_to_record",
     "is_recorded_from_spool",
+    "journal_opened",
     "note_seen_again",
     "note_unsent",
     "record_sent",

@@ -7,7 +7,9 @@ them to the adapter, and the journal says so.
 
 from __future__ import annotations
 
-from tallystick.records import Actor, RunRecord, text_digest
+from collections.abc import Iterable
+
+from tallystick.records import Actor, RunRecord, Scope, text_digest
 from tallystick.records._base import JsonObject
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
@@ -42,6 +44,17 @@ def note(
     store.database.write(
         lambda tx: journal.append(tx, entry), name=event, writes=Writes.of(bound.scope)
     )
+
+
+def journal_opened(
+    bound: BoundTally, scope: Scope, memory_ids: Iterable[str], *, step_id: str
+) -> None:
+    """Journal in a scope of somebody else that its memories are opened, each by its id, before
+    their text in a recorded step is shown. Raises StorageError.
+    """
+    there = bound.tally.bind(bound.actor, scope)
+    for memory_id in memory_ids:
+        note(there, "memory.opened", {"step": step_id}, subject_id=memory_id)
 
 
 SPOOLED = "spooled"

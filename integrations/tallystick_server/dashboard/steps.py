@@ -4,18 +4,21 @@ from.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
 from tallystick.errors import InvalidInput, NotFound
+from tallystick.kit import journal_opened
 from tallystick.records import (
     CompilationDecision,
     CompiledContext,
     ContextCandidate,
     PrefixReuse,
     Receipt,
+    RunRecord,
     StepEntry,
     StepRecord,
 )
@@ -248,16 +251,27 @@ def _item(visit: Visit) -> Response:
     )
     if context is None or row is None:
         raise NotFound(f"Step {step.id} has no such candidate.")
+    run = visit.call("run", run_id=step.run_id)
+    _note_opened(visit, step, run, [row.item])
     return visit.page(
         "item.html",
         step=step,
-        run=visit.call("run", run_id=step.run_id),
+        run=run,
         row=row,
         sources=[_source(visit, source_id) for source_id in row.item.source_ids],
         related=next(
             (each for each in context.rows if each.item.item_id == row.decision.related_id), None
         ),
     )
+
+
+def _note_opened(
+    visit: Visit, step: StepRecord, run: RunRecord, items: Sequence[ContextCandidate]
+) -> None:
+    """Journal that memories of somebody else are opened, before they are shown."""
+    if closed_to(visit, run.scope) is not None:
+        memory_ids = [item.memory_id for item in items if item.memory_id is not None]
+        journal_opened(visit.bound, run.scope, memory_ids, step_id=step.id)
 
 
 def _source(visit: Visit, source_id: str) -> Any:
@@ -275,10 +289,14 @@ def _entry(visit: Visit) -> Response:
     entry = next((each for each in entries if str(each.position) == visit.path("number")), None)
     if entry is None or entry.kind in _OWN_VIEW:
         raise NotFound(f"Step {step.id} has no such entry to show.")
+    run = visit.call("run", run_id=step.run_id)
+    if any(each.kind == "compiled" for each in entries):
+        # A request and its answer may say what any memory in it says.
+        _note_opened(visit, step, run, visit.bound.recordings.knew(step.id))
     return visit.page(
         "entry.html",
         step=step,
-        run=visit.call("run", run_id=step.run_id),
+        run=run,
         entry=entry,
         messages=_readable(entry, most=10_000_000),
     )
