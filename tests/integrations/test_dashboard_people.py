@@ -136,6 +136,27 @@ def test_the_steps_of_a_long_run_are_searched(there: Served, owner: Browser) -> 
     assert "pay 0" not in owner.get(f"runs/{run.id}?q=nothing").text
 
 
+def test_a_search_within_a_run_reads_what_was_said_and_names_the_step_where_it_comes_up(
+    there: Served, owner: Browser
+) -> None:
+    with there.tally.bind(ROOT).run("long") as run:
+        messages = ["Hello."]
+        for said in ("The heron nests in “Märch”.", "Nothing new.", "A gull came."):
+            messages.append(said)
+            with run.step("model_call", name=f"after {said.split()[1]}") as step:
+                step.record("request", {"messages": [*messages, "word " * 300]})
+                step.record("response", {"text": "Noted."})
+    run.end()
+
+    def steps(query: str) -> list[str]:
+        return re.findall(r"after (?:heron|new|gull)", owner.get(f"runs/{run.id}?q={query}").text)
+
+    assert steps("nests+in+“märch”") == ["after heron"]
+    assert steps("GULL") == ["after gull"]
+    assert steps("noted") == ["after heron", "after new", "after gull"]
+    assert steps("stork") == []
+
+
 def test_an_empty_tally_shows_the_lines_to_paste_with_its_place(tmp_path: Path) -> None:
     with served(tmp_path) as there:
         secret = there.token(ROOT, token_class="session")

@@ -344,6 +344,18 @@ class Recordings:
             )
         return summaries
 
+    def steps_saying(self, run_id: RunId, text: str) -> list[str]:
+        """Return the ids of the steps of a run in whose payloads a text comes up, in their order:
+        the first of those that repeat it. An operator's search in what others recorded is
+        journaled. Raises NotFound.
+        """
+        with self._read() as connection:
+            run = self._find_run(connection, run_id).record
+            found = recordings.steps_saying(connection, run_id, text)
+            look = self._look_at(connection, run.scope, run_id)
+        self._journal_look(look)
+        return found
+
     # Questions
 
     def candidates(self, step_id: StepId) -> list[ContextCandidate]:

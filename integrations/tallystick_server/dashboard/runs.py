@@ -259,14 +259,17 @@ def _run(visit: Visit) -> Response:
 
 
 def _steps(visit: Visit, run_id: str, after: int | None, query: str) -> list[StepRecord]:
-    """Return a page of steps and one more: with a query those whose name, kind or status has it."""
+    """Return a page of steps and one more: with a query those whose name, kind or status has it, or
+    in whose payloads it comes up.
+    """
     if not query:
         steps: list[StepRecord] = visit.call("steps", run_id=run_id, after=after, limit=_STEPS + 1)
         return steps
+    saying = set(visit.bound.recordings.steps_saying(run_id, query))
     matching: list[StepRecord] = []
     while len(matching) <= _STEPS:
         steps = visit.call("steps", run_id=run_id, after=after, limit=_SEARCHED)
-        matching += [step for step in steps if _says(step, query.casefold())]
+        matching += [step for step in steps if step.id in saying or _says(step, query.casefold())]
         if len(steps) < _SEARCHED:
             break
         after = steps[-1].step_index

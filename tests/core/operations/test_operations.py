@@ -252,6 +252,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "recordings.runs_of": "`runs`, of several scopes",
     "recordings.start_run": "starts a recording, which an adapter or a `with` block ends",
     "recordings.step_counts": "a count for lists of runs",
+    "recordings.steps_saying": "a search for the page of a run",
     "recordings.steps_of_task": "the link of a graph's task, which its adapter follows",
     "recordings.summaries": "the summaries that the receipts of a run have",
     "recordings.subscribe": "calls a function in this process",

@@ -23,6 +23,9 @@ from tallystick.storage.engine.prepared import (
 from tallystick.storage.rows.payloads import Layout
 
 _r, _s, _e, _sc = tables.runs, tables.steps, tables.step_entries, tables.scopes
+_p = tables.parts
+_FETCHED = 500
+"""Rows that a search has in memory at once."""
 _slow_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _FAST_OPTIONS = (
     orjson.OPT_SORT_KEYS | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -337,6 +340,33 @@ def summaries_of(
         .order_by(chosen.c.step_index, _e.c.position)
     )
     return [StoredSummary._make(row) for row in connection.execute(query)]
+
+
+_UNSEARCHED = ("compile_request", "compiled", "placeholders")
+"""Kinds of entries that hold what was not sent, or what is sealed."""
+
+
+def steps_saying(connection: Connection, run_id: str, text: str) -> list[str]:
+    """Return the ids of the steps of a run in whose payloads a text is new, in their order; upper
+    and lower case count alike. What a payload shares with an earlier one is stored there only.
+    Payloads that were moved to an object storage are not searched.
+    """
+    wanted = json.dumps(text, ensure_ascii=False)[1:-1].casefold()
+    query = (
+        select(_e.c.step_id, _p.c.body)
+        .join(_s, _s.c.id == _e.c.step_id)
+        .join(_p, (_p.c.scope_id == _e.c.scope_id) & (_p.c.key == _e.c.part_key))
+        .where(_s.c.run_id == run_id, _e.c.kind.not_in(_UNSEARCHED))
+        .order_by(_s.c.step_index, _e.c.position)
+    )
+    rows = connection.execution_options(yield_per=_FETCHED).execute(query)
+    found = (
+        row.step_id
+        for row in rows
+        if row.body is not None
+        and wanted in bytes(row.body).decode("utf-8", "surrogatepass").casefold()
+    )
+    return list(dict.fromkeys(found))
 
 
 def entries_naming(connection: Connection, identity: str) -> list[EntryRow]:
