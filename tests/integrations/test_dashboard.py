@@ -366,7 +366,7 @@ def test_a_run_is_verified_on_a_page(ada: Browser, played: Played) -> None:
     page = ada.get(f"runs/{played.run_id}/verify")
 
     assert "The record is whole" in page.text
-    assert re.search(r"Foil sha256:[0-9a-f]{64}", page.text)
+    assert re.search(r"its foil sha256:[0-9a-f]{64}", page.text)
 
 
 def test_an_id_opens_what_it_names(ada: Browser, played: Played) -> None:

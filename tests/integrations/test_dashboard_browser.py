@@ -229,6 +229,18 @@ def test_every_screen_breaks_no_rule_in_both_schemes(window: Window, scheme: str
     _look(window, scheme, list(window.screens()))
 
 
+def test_no_screen_is_wider_than_a_phone(window: Window) -> None:
+    """What a table has stands one below the other there, each with its name."""
+    wide = []
+    with window.page() as page:
+        page.set_viewport_size({"width": 390, "height": 844})
+        for name, address in window.screens().items():
+            page.goto(f"{window.there.tcp}/ui{address}")
+            if not page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
+                wide.append(name)
+    assert wide == []
+
+
 def test_every_page_is_among_the_screens(window: Window) -> None:
     """All but those that lead on, and the checkpoint of a graph, which the coding agent has."""
     pages = [route.path for route in ROUTES if "GET" in (route.methods or ())]
