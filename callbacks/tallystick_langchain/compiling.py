@@ -170,7 +170,8 @@ def _messages_in(state: Any, key: str) -> list[BaseMessage]:
     if messages is None:
         raise InvalidInput(
             f"{_describe_state(state, fields)} has no {key!r}. Name its channel of messages with "
-            f"`messages_key`, or give the list of messages."
+            f"`messages_key`, or give the list of messages.",
+            argument="messages_key",
         )
     if isinstance(messages, str | BaseMessage) or not isinstance(messages, Sequence):
         raise InvalidInput(

@@ -244,7 +244,8 @@ def _in_place(
             {**runnable.steps__, "raw": _in_place(runnable.steps__["raw"], like, tape)}
         )
     raise InvalidInput(
-        "This model binds tools in a way of its own; give the tape model without `like`."
+        "This model binds tools in a way of its own; give the tape model without `like`.",
+        argument="like",
     )
 
 

@@ -617,7 +617,8 @@ def _check_lifetime(ttl: object) -> None:
     number = isinstance(minutes, int | float) and not isinstance(minutes, bool)
     raise InvalidInput(
         f"The `ttl` of TallySaver is {describe_value(ttl)}. Write "
-        f"ttl=timedelta(minutes={minutes if number else '…'})."
+        f"ttl=timedelta(minutes={minutes if number else '…'}).",
+        argument="ttl",
     )
 
 

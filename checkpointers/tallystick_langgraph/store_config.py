@@ -42,7 +42,8 @@ def checked_ttl(ttl: TTLConfig | None) -> TTLConfig | None:
         minutes = ttl / timedelta(minutes=1)
         raise InvalidInput(
             f"The `ttl` of TallyStore is LangGraph's, in minutes. Write "
-            f"ttl={{'default_ttl': {minutes:g}}}."
+            f"ttl={{'default_ttl': {minutes:g}}}.",
+            argument="ttl",
         )
     if isinstance(ttl, int | float) and not isinstance(ttl, bool):
         raise InvalidInput(f"Write ttl={{'default_ttl': {ttl}}}, in minutes.")

@@ -47,7 +47,9 @@ def about(
     Raises Denied, InvalidInput, and NotFound for a name that the graph of the scope does not have.
     """
     if not isinstance(around, str) or not around.strip():
-        raise InvalidInput("The mode about takes a name, or the id of an entity, as `around`.")
+        raise InvalidInput(
+            "The mode about takes a name, or the id of an entity, as `around`.", argument="around"
+        )
     context.gate.require(actor, "read", scope)
     normal = normal_name(around)
     [vector] = context.vectors_for([normal]).blobs

@@ -59,7 +59,9 @@ def communities_in(
     context.gate.require(actor, "read", scope)
     words = None if middle is not None or around is None else str(around).strip()
     if words == "":
-        raise InvalidInput("The mode communities takes a scope, a name or words as `around`.")
+        raise InvalidInput(
+            "The mode communities takes a scope, a name or words as `around`.", argument="around"
+        )
     vector = None if words is None else context.vectors_for([normal_name(words)]).blobs[0]
     with context.store.database.read() as connection:
         if not context.gate.decide(connection, actor, "read", scope).allowed:

@@ -263,9 +263,9 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
     route = EXPLORE[mode]
     fields_of_call = _of_operation(route, "explore", f"in the mode {mode}", values)
     if mode == "related" and "around" not in fields_of_call:
-        raise InvalidInput("explore: the mode related takes the `id` of a memory.")
+        raise InvalidInput("explore: the mode related takes the `id` of a memory.", argument="id")
     if mode == "about" and "around" not in fields_of_call:
-        raise InvalidInput("explore: the mode about takes a name as `query`.")
+        raise InvalidInput("explore: the mode about takes a name as `query`.", argument="query")
     if "limit" in route.arguments:
         fields_of_call["most" if mode == "uses" else "limit"] = arguments.limit
     if mode == "list":
@@ -304,7 +304,9 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
 
 def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
     if not arguments.query:
-        raise InvalidInput("explore: the mode policy takes the name of a tool as `query`.")
+        raise InvalidInput(
+            "explore: the mode policy takes the name of a tool as `query`.", argument="query"
+        )
     rule = judge_tool_call(bound, arguments.query, arguments.arguments)
     fields = {
         "policy": {

@@ -323,7 +323,9 @@ async def add_tool_result(
         with within(request, bound, body.run_id or run_header, step_header):
             run = current_run()
             if run is None:
-                raise InvalidInput("run_id: a tool call is recorded in a run. Name it.")
+                raise InvalidInput(
+                    "run_id: a tool call is recorded in a run. Name it.", argument="run_id"
+                )
             step, is_own = run.join("tool_call", name=body.name, started_at=body.started_at)
             try:
                 record_tool_call(step, ToolCall(body.name, body.arguments, body.tool_call_id))
@@ -386,7 +388,7 @@ async def check_policy(
                 )
                 arguments = sent.request
             elif body.name is None:
-                raise InvalidInput("name: a tool call has the name of its tool.")
+                raise InvalidInput("name: a tool call has the name of its tool.", argument="name")
             else:
                 check = allowed = bound.check_tool_call(
                     body.name,

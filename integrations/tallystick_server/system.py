@@ -199,7 +199,7 @@ async def answer_hook(request: Request, event: str, body: HookCall) -> Response:
         bound = bound_for(request, body.scope)
         actor = bound.actor
         if body.agent is not None and actor.agent not in (None, body.agent):
-            raise InvalidInput("agent: the token names another one.")
+            raise InvalidInput("agent: the token names another one.", argument="agent")
         if body.agent is not None:
             bound = bound.tally.bind(actor.replace(agent=body.agent), bound.scope)
         try:

@@ -204,7 +204,10 @@ class AccessTokens:
         Raises NotFound, InvalidInput, IdempotencyMismatch.
         """
         if not reason.strip():
-            raise InvalidInput("Say why: `reason` is empty. It is kept with the token.")
+            raise InvalidInput(
+                'Say why: `reason` is empty. It is kept with the token. Write reason="…".',
+                argument="reason",
+            )
         require_length("reason", reason)
         call = IdempotentCall(
             self._actor.private_scope, "token.revoke", idempotency_key, [token_id, reason]

@@ -198,7 +198,10 @@ class Approvals:
         decided, used or left to expire, and IdempotencyMismatch.
         """
         if not isinstance(reason, str) or not reason.strip():
-            raise InvalidInput("Say why: `reason` is empty. It is kept with the approval.")
+            raise InvalidInput(
+                'Say why: `reason` is empty. It is kept with the approval. Write reason="…".',
+                argument="reason",
+            )
         life = _GRANT_S if expires_in is None else expires_in
         if type(life) is not int or not 1 <= life <= _LONGEST_GRANT_S:
             raise InvalidInput(

@@ -294,7 +294,10 @@ class Gate:
         Raises Denied, InvalidInput.
         """
         if not reason.strip():
-            raise InvalidInput("Say why: `reason` is empty. It is kept in the journal.")
+            raise InvalidInput(
+                'Say why: `reason` is empty. It is kept in the journal. Write reason="…".',
+                argument="reason",
+            )
         if not actor.is_operator or actor.organization is not None:
             scope = actor.private_scope
             raise self.refuse(

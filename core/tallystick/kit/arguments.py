@@ -68,12 +68,14 @@ def check_actor(actor: object, piece: str) -> None:
         if iscoroutinefunction(actor) or iscoroutinefunction(type(actor).__call__):
             raise InvalidInput(
                 f"The `actor` of {piece} is an async function. Write a plain one, which reads the "
-                f"user from the call that it is given."
+                f"user from the call that it is given.",
+                argument="actor",
             )
         return
     raise InvalidInput(
         f"The `actor` of {piece} is {describe_value(actor)}. Write actor={_actor_line(actor)}, or "
-        f"a function from the call to an Actor."
+        f"a function from the call to an Actor.",
+        argument="actor",
     )
 
 

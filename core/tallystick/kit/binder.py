@@ -51,7 +51,8 @@ class RemoteBinder:
         if actor is not None:
             raise InvalidInput(
                 f"{piece} on a tally behind a server acts as whom its token names. Leave `actor` "
-                "out, and connect with a token of that user."
+                "out, and connect with a token of that user.",
+                argument="actor",
             )
         check_scope(scope)
         self._tally = tally if scope is None else tally.within(scope)

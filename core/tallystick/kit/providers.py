@@ -210,7 +210,9 @@ class TapedProvider:
 
     def count_tokens(self, request: Mapping[str, Any]) -> int:
         """Raise InvalidInput: a tape has no counts."""
-        raise InvalidInput("A tape counts no tokens. Call without `preflight`.")
+        raise InvalidInput(
+            "A tape counts no tokens. Call without `preflight`.", argument="preflight"
+        )
 
     def send(self, request: Mapping[str, Any]) -> ModelResponse:
         """Return the recorded answer. Raises TapeDiverged, RecordedFailure, NotReplayable."""

@@ -104,7 +104,10 @@ def modify(
         )
         raise InvalidInput(f"{problem} Give one or more of {', '.join(CHANGEABLE)}.")
     if lock_until is not None and actor.agent is not None:
-        raise InvalidInput("Only a person locks an edit: `manual_override` is not for agents.")
+        raise InvalidInput(
+            "Only a person locks an edit: `manual_override` is not for agents.",
+            argument="manual_override",
+        )
     if lock_until is not None and lock_until <= context.store.clock.now():
         raise InvalidInput("An edit is locked until a moment that is still to come.")
 
@@ -508,7 +511,8 @@ def _read(
 def require_reason(reason: str) -> None:
     if not isinstance(reason, str) or not reason.strip():
         raise InvalidInput(
-            'Say why: `reason` is empty. It is kept in the history. Write reason="…".'
+            'Say why: `reason` is empty. It is kept in the history. Write reason="…".',
+            argument="reason",
         )
 
 

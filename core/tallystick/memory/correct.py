@@ -279,10 +279,11 @@ def _check(request: CorrectionRequest) -> None:
     needs_other = request.correction in ("supersede", "mark_duplicate")
     if needs_other and request.other_id is None:
         role = "replacement" if request.correction == "supersede" else "memory that it repeats"
-        raise InvalidInput(f"{request.correction} needs `by`: the id of the {role}.")
+        raise InvalidInput(f"{request.correction} needs `by`: the id of the {role}.", argument="by")
     if not needs_other and request.other_id is not None:
         raise InvalidInput(
-            f"{request.correction} takes no `by`; only supersede and mark_duplicate do."
+            f"{request.correction} takes no `by`; only supersede and mark_duplicate do.",
+            argument="by",
         )
     if request.correction == "redact" and not request.replacement.strip():
         raise InvalidInput("`replacement` is empty. Say in a few words what stood there.")
@@ -372,7 +373,9 @@ def _other(
     assert request.other_id is not None
     other = context.visible(connection, actor, request.other_id, "correct")
     if other.doc == current.doc:
-        raise InvalidInput("A memory neither replaces nor repeats itself: `by` names another one.")
+        raise InvalidInput(
+            "A memory neither replaces nor repeats itself: `by` names another one.", argument="by"
+        )
     if other.memory.state != "active":
         raise StateConflict(
             request.other_id,
@@ -380,7 +383,9 @@ def _other(
             reason="only an active memory can stand in another's place",
         )
     if request.correction == "mark_duplicate" and other.scope_id != current.scope_id:
-        raise InvalidInput("Duplicates collapse within one scope; `by` stands in another one.")
+        raise InvalidInput(
+            "Duplicates collapse within one scope; `by` stands in another one.", argument="by"
+        )
     return other
 
 
@@ -467,7 +472,7 @@ def _replace_at(value: Json, path: list[str], replacement: str, field: str) -> A
         place = int(head)
         changed = _replace_at(value[place], rest, replacement, field) if rest else replacement
         return [*value[:place], changed, *value[place + 1 :]]
-    raise InvalidInput(f"There is nothing at `field` {field!r}.")
+    raise InvalidInput(f"There is nothing at `field` {field!r}.", argument="field")
 
 
 def _restore(

@@ -180,7 +180,7 @@ def _with_warning(result: Remembered, *, is_cut: bool) -> Remembered:
 def check_new(context: MemoryContext, item: NewMemory) -> None:
     """Raise InvalidInput or InvalidRecord for a memory that cannot be stored as it is."""
     if not item.content.strip():
-        raise InvalidInput("There is nothing to remember: `content` is empty.")
+        raise InvalidInput("There is nothing to remember: `content` is empty.", argument="content")
     context.require_content(item.content)
     require_tags(item.tags)
     require_json_size("attributes", item.attributes)

@@ -174,7 +174,8 @@ class Player:
             self._ignore = tuple(re.compile(pattern) for pattern in ignore)
         except re.error as error:
             raise InvalidInput(
-                f"{error.pattern!r} in `ignore` is no regular expression: {error}."
+                f"{error.pattern!r} in `ignore` is no regular expression: {error}.",
+                argument="ignore",
             ) from error
         self._guard = threading.Lock()
         self._unplayed = list(tape.calls)

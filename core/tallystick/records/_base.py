@@ -481,7 +481,8 @@ def _call_with_reason(signature: inspect.Signature, verb: str, kwargs: Mapping[s
         and name not in {"self", "view", *kwargs}
     ]
     given = [f"{name}=…" for name in kwargs]
-    return f'{verb}({", ".join([*needed, *given])}, reason="…").'
+    said = ", ".join([*needed, *given, 'reason="…"'])
+    return f"{verb}({said})."
 
 
 def require_length(argument: str, text: str | None) -> None:

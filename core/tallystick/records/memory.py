@@ -208,7 +208,8 @@ def validate_attributes(kind: str, attributes: JsonObject) -> None:
     if kind not in KINDS:
         kinds = ", ".join(sorted(KINDS))
         raise InvalidRecord(
-            f"Unknown kind {kind!r}. Use one of {kinds}, or register_kind({kind!r})."
+            f"Unknown kind {kind!r}. Use one of {kinds}, or register_kind({kind!r}).",
+            argument="kind",
         )
     model = KINDS[kind]
     if model is None:

@@ -28,7 +28,9 @@ def _approvals(visit: Visit) -> Response:
     """What waits for a person, or was decided, in every scope of the caller."""
     state = visit.text("state") or "pending"
     if state not in ("all", *_APPROVAL_STATES):
-        raise InvalidInput(f"state: an approval is all, {', '.join(_APPROVAL_STATES)}.")
+        raise InvalidInput(
+            f"state: an approval is all, {', '.join(_APPROVAL_STATES)}.", argument="state"
+        )
     chosen_state = None if state == "all" else state
     home = visit.bound.scope
     looked_into = (each.scope for each in scopes_of(visit))
@@ -73,7 +75,9 @@ def _policy(visit: Visit) -> Response:
     if tool:
         tool_class = visit.text("tool_class") or None
         if tool_class not in (None, *_TOOL_CLASSES):
-            raise InvalidInput(f"tool_class: a tool is {', '.join(_TOOL_CLASSES)}.")
+            raise InvalidInput(
+                f"tool_class: a tool is {', '.join(_TOOL_CLASSES)}.", argument="tool_class"
+            )
         caller = visit.caller.actor
         actor: Actor = caller.replace(agent=visit.text("agent") or caller.agent)
         rule = visit.tally.rule_over_tool_call(
@@ -119,7 +123,7 @@ def _health(visit: Visit) -> Response:
 def _health_page(visit: Visit, *, findings: Any) -> Response:
     state = visit.text("state")
     if state not in ("", *JOB_STATES):
-        raise InvalidInput(f"state: a job is {', '.join(JOB_STATES)}.")
+        raise InvalidInput(f"state: a job is {', '.join(JOB_STATES)}.", argument="state")
     jobs = visit.call("jobs", state=[state] if state else [], limit=_LISTED)
     return visit.page(
         "health.html",

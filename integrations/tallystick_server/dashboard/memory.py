@@ -50,7 +50,7 @@ def _workspace(visit: Visit) -> Response:
     query = visit.text("q")
     state, kind, tag = visit.text("state") or "active", visit.text("kind"), visit.text("tag")
     if state not in MEMORY_STATES:
-        raise InvalidInput(f"state: a memory is {', '.join(MEMORY_STATES)}.")
+        raise InvalidInput(f"state: a memory is {', '.join(MEMORY_STATES)}.", argument="state")
     scopes = scopes_of(visit)
     scope = _choose_scope(visit, scopes)
     readable = [str(each.scope) for each in scopes if each.readable] or [str(scope)]
@@ -190,7 +190,7 @@ def _access(visit: Visit) -> Response:
     """What somebody could recall, which takes a moment in large scopes."""
     user, agent = visit.text("user"), visit.text("agent")
     if not user:
-        raise InvalidInput("user: say who.")
+        raise InvalidInput("user: say who.", argument="user")
     where = [str(each.scope) for each in scopes_of(visit)]
     projects = frozenset(visit.text("projects").replace(",", " ").split())
     reader = Actor(user=user, agent=agent or None, projects=projects)

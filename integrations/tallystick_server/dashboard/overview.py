@@ -218,7 +218,9 @@ def _start_of(day: str) -> datetime:
     try:
         return datetime.strptime(day, "%Y-%m-%d").astimezone()
     except (ValueError, OverflowError, OSError) as error:
-        raise InvalidInput("day: a day is needed here, such as 2026-11-22.") from error
+        raise InvalidInput(
+            "day: a day is needed here, such as 2026-11-22.", argument="day"
+        ) from error
 
 
 def _micros(moment: datetime) -> int:

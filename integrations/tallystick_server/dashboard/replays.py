@@ -159,7 +159,9 @@ def _changes(form: Mapping[str, str], request: CompilationRequest) -> dict[str, 
     ):
         number = whole_number(name, form.get(name, ""))
         if name == "token_budget" and number == 0:
-            raise InvalidInput("token_budget: a context needs at least one token.")
+            raise InvalidInput(
+                "token_budget: a context needs at least one token.", argument="token_budget"
+            )
         if number is not None and number != present:
             changes[name] = number
     present_weights = request.compile_config.weights.model_dump()

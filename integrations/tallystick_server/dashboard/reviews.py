@@ -30,7 +30,7 @@ def _reviews(visit: Visit) -> Response:
     """What waits for a person, or was decided, in every scope of the caller."""
     state = visit.text("state") or "waiting"
     if state not in ("waiting", *_STATES):
-        raise InvalidInput(f"state: a proposal is waiting, {', '.join(_STATES)}.")
+        raise InvalidInput(f"state: a proposal is waiting, {', '.join(_STATES)}.", argument="state")
     states = _WAITING if state == "waiting" else (state,)
     waiting: list[Proposal] = []
     for scope in readable(visit):

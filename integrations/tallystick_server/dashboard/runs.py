@@ -83,7 +83,7 @@ def scopes_of(visit: Visit) -> tuple[ExploredScope, ...]:
 def _runs(visit: Visit) -> Response:
     filters = {name: visit.text(name) for name in _FILTERS}
     if filters["status"] not in ("", *STATUSES):
-        raise InvalidInput(f"status: a run is {', '.join(STATUSES)}.")
+        raise InvalidInput(f"status: a run is {', '.join(STATUSES)}.", argument="status")
     bound = visit.bound
     scopes = visit.tally.scopes()
     if filters["within"]:
@@ -230,7 +230,7 @@ def _run(visit: Visit) -> Response:
     run = visit.call("run", run_id=run_id)
     scale = visit.text("time", "linear")
     if scale not in ("linear", "log"):
-        raise InvalidInput("time: the bars are linear or log.")
+        raise InvalidInput("time: the bars are linear or log.", argument="time")
     after, query = visit.number("after"), visit.text("q")
     steps = _steps(visit, run.id, after, query)
     has_more, steps = len(steps) > _STEPS, steps[:_STEPS]

@@ -119,7 +119,7 @@ def _step(visit: Visit) -> Response:
     prefix = _prefix(receipt)
     only = visit.text("show")
     if only not in ("", *words.DECISIONS):
-        raise InvalidInput(f"show: candidates are {', '.join(words.DECISIONS)}.")
+        raise InvalidInput(f"show: candidates are {', '.join(words.DECISIONS)}.", argument="show")
     owner = closed_to(visit, run.scope)
     context = _context(visit, step.id, entries, closed=owner)
     return visit.page(

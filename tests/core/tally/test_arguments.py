@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -328,3 +330,26 @@ def test_the_options_of_opening_are_spelled_out_and_checked(tmp_path: Path) -> N
         opened(tmp_path / "t", create="never")
     with pytest.raises(TypeError, match="unexpected keyword argument 'creat'"):
         opened(tmp_path / "t", creat=True)
+
+
+def _message(node: ast.expr) -> str:
+    """The text of a message, with {} for what is filled in."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+
+
+def test_an_error_that_names_one_argument_of_an_operation_has_it_as_a_fact() -> None:
+    """`facts.argument` says which, so that a form or a program can point at the field."""
+    offered = {name for each in OPERATIONS.values() for name in each.arguments.model_fields}
+    unnamed = []
+    for path in sorted((Path(__file__).parents[3] / "core").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            kind = getattr(getattr(node, "func", None), "id", "")
+            if not isinstance(node, ast.Call) or kind not in ("InvalidInput", "InvalidRecord"):
+                continue
+            said = _message(node.args[0])
+            named = set(re.findall(r"`([a-z_]+)`", said)) & offered
+            is_given = any(keyword.arg == "argument" for keyword in node.keywords)
+            if len(named) == 1 and not is_given and not re.match(r"`[a-z_{}]+`", said):
+                unnamed.append(f"{path.name}:{node.lineno} {said[:60]}")
+    assert unnamed == []
