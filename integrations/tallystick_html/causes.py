@@ -38,6 +38,8 @@ class Recall:
 
     query: str = ""
     signals: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The conversation, by a number, and the position in it of each turn."""
 
 
 def recall_of(entries: Iterable[StepEntry]) -> Recall:
@@ -47,8 +49,15 @@ def recall_of(entries: Iterable[StepEntry]) -> Recall:
         payload = entry.payload if entry.kind == "memory_read" else None
         hits = payload.get("hits") if isinstance(payload, dict) else None
         if isinstance(payload, dict) and isinstance(hits, list):
-            signals = {str(hit["id"]): _signals(hit) for hit in hits if isinstance(hit, dict)}
-            recall = Recall(str(payload.get("query") or ""), signals)
+            found = {str(hit["id"]): hit for hit in hits if isinstance(hit, dict)}
+            signals = {memory_id: _signals(hit) for memory_id, hit in found.items()}
+            places = {
+                memory_id: (turn[0], turn[1])
+                for memory_id, hit in found.items()
+                if isinstance(turn := hit.get("turn"), list)
+                and [type(each) for each in turn] == [int, int]
+            }
+            recall = Recall(str(payload.get("query") or ""), signals, places)
     return recall
 
 
@@ -159,7 +168,31 @@ class Causes:
             about = f"you asked about {shared[0]}"
             rest = f" (words: {', '.join(shared)})" if len(shared) > 1 else ""
             reasons = [f"{about}{rest}", *(each for each in reasons if "shares words" not in each)]
+        if (beside := self._beside(item_id)) is not None:
+            reasons = [*(each for each in reasons if "next to a match" not in each), beside]
         return f"recalled because {', and '.join(reasons)}" if reasons else "the nearest there was"
+
+    def _beside(self, item_id: str) -> str | None:
+        """Return which turn with words of the question a turn is near, and how far; None where its
+        neighbours did not bring it.
+        """
+        places = self._recall.places
+        if item_id not in places or self._recall.signals[item_id].get("neighbours", 0.0) <= 0:
+            return None
+        conversation, position = places[item_id]
+        matches = [
+            (abs(at - position), at, other)
+            for other, (number, at) in places.items()
+            if number == conversation and other != item_id and other in self._candidates
+            if self._recall.signals.get(other, {}).get("text", 0.0) > 0
+        ]
+        if not matches:
+            return None
+        distance, at, other = min(matches)
+        turns = "1 turn" if distance == 1 else f"{distance} turns"
+        return (
+            f"{turns} {'before' if at < position else 'after'}: “{self.heading(other, _RELATED)}”"
+        )
 
     def _is_closed(self, item_id: str) -> bool:
         return self._closed is not None and self.kind(item_id) == "memory"

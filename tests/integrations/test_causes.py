@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import get_args
 
-from tallystick import ContextItem, Tally
+from tallystick import CompileConfig, ContextItem, Tally
 from tallystick.records.context import ItemKind
 from tallystick_html import words
 from tallystick_html.causes import Causes, recall_of
@@ -84,3 +84,27 @@ _TAKEN = (
     *("required_", "dependency_of_", "tool_pair_of_", "selected_", "compressed_"),
     "policy_redacted",
 )
+
+
+def test_a_turn_beside_one_with_the_words_says_which_and_how_far(open_sqlite: OpenTally) -> None:
+    said = ("Our flour comes from Berger.", "Good to know.", "On Tuesdays, at six.")
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        for text in said:
+            with bound.run("agent", metadata={"thread_id": "c1"}) as run:
+                bound.keep_turn(run, user=text)
+        with bound.run("agent") as run, run.step("model_call") as step:
+            hits = bound.recall("Who brings our flour?", limit=3)
+            items = [
+                ContextItem(id=hit.memory.id, kind="file", content=hit.content) for hit in hits
+            ]
+            ask = ContextItem(id="ask", kind="user_msg", content="Who brings our flour?")
+            bound.compile([ask, *items], budget=2_000, config=CompileConfig(relevance_floor=0))
+        _, compiled = bound.recordings.compiled(step.id)
+        recall = recall_of(bound.recordings.entries(step.id))
+        causes = Causes(compiled, bound.recordings.candidates(step.id), recall)
+        why = {causes.heading(each.item_id): causes.why(each) for each in compiled.decisions}
+
+    assert sorted(recall.places.values()) == [(0, 0), (0, 1), (0, 2)]
+    assert "1 turn before: “Our flour comes from Berger.”" in why["Good to know."]
+    assert "2 turns before: “Our flour comes from Berger.”" in why["On Tuesdays, at six."]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -415,8 +415,9 @@ class MemoryView:
                         "version": hit.memory.version,
                         "score": hit.score,
                         "signals": hit.signals,
+                        **place,
                     }
-                    for hit in recalled
+                    for hit, place in zip(recalled, _places_of(recalled), strict=True)
                 ]
                 summary: dict[str, Any] = {
                     "path": recalled.path,
@@ -646,3 +647,16 @@ def record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPac
 
 def pack_items(working: WorkingMemory | None) -> tuple[PackItem, ...]:
     return () if working is None else working.pack_items()
+
+
+def _places_of(hits: Iterable[Hit]) -> Iterator[dict[str, list[int]]]:
+    """Yield for each hit its place in a conversation, where it has one: the conversations are
+    numbered as they come up, because their ids are texts of others.
+    """
+    numbers: dict[str, int] = {}
+    for hit in hits:
+        conversation, position = hit.memory.conversation, hit.memory.position
+        if conversation is None or position is None:
+            yield {}
+        else:
+            yield {"turn": [numbers.setdefault(conversation, len(numbers)), position]}
