@@ -52,13 +52,19 @@ def recall_of(entries: Iterable[StepEntry]) -> Recall:
             found = {str(hit["id"]): hit for hit in hits if isinstance(hit, dict)}
             signals = {memory_id: _signals(hit) for memory_id, hit in found.items()}
             places = {
-                memory_id: (turn[0], turn[1])
+                memory_id: place
                 for memory_id, hit in found.items()
-                if isinstance(turn := hit.get("turn"), list)
-                and [type(each) for each in turn] == [int, int]
+                if (place := _place(hit)) is not None
             }
             recall = Recall(str(payload.get("query") or ""), signals, places)
     return recall
+
+
+def _place(hit: Mapping[str, Json]) -> tuple[int, int] | None:
+    match hit.get("turn"):
+        case [int(conversation), int(position)]:
+            return conversation, position
+    return None
 
 
 def _signals(hit: Mapping[str, Json]) -> dict[str, float]:
