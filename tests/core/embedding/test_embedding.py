@@ -561,3 +561,28 @@ def test_threads_share_one_guard() -> None:
         thread.join()
 
     assert seen == [expected] * 80
+
+
+_OWN = """
+import sys
+from tallystick import Tally
+
+class Own:
+    def __call__(self, input):
+        return [[0.1, 0.2, float(len(text))] for text in input]
+    def name(self):
+        return "own"
+
+with Tally.open(":memory:", background=False, embedder=Own()) as tally:
+    bound = tally.bind()
+    bound.remember("The heron nests in March.")
+    assert bound.recall("When does the heron nest?")
+print(sorted({"wordllama", "tokenizers", "safetensors", "chromadb"} & set(sys.modules)))
+"""
+
+
+def test_who_brings_an_embedder_loads_neither_the_table_nor_its_libraries() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", _OWN], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert told.stdout == "[]\n"
