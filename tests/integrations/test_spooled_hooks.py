@@ -17,6 +17,8 @@ from tallystick import Actor, Tally
 from tallystick.spool import FOLDER, list_events
 from tallystick.tally import BoundTally
 from tallystick.testing.tally_contract import effects
+from tallystick_hooks import event_from
+from tallystick_hooks.taking import leave_event
 
 SECRET = "ghp_" + "a8Kd02JdLs93Mf7QpXz41VbNcTgHyUeWo6Ri"
 HEAVY = {"typer", "pydantic", "sqlalchemy", "numpy", "tallystick.tally", "http.client"}
@@ -235,4 +237,12 @@ def test_a_process_that_is_killed_while_it_takes_an_event_loses_none_and_doubles
         bound = tally.bind()
         assert tools_of(bound) == ["ls"]
         assert [turn.content for turn in bound.memories(kinds=("turn",))] == ["We moved to Zurich."]
+    assert list_events(str(place)) == []
+
+
+def test_memories_that_an_agent_gives_are_answered_and_do_not_wait(place: Path) -> None:
+    told = {"session": "s1", "memories": [{"content": "Anna has a dog."}]}
+    event = event_from(told, "session-end")
+
+    assert leave_event(str(place), event, boundary=None, agent=None) is None
     assert list_events(str(place)) == []
