@@ -831,7 +831,7 @@ def main() -> None:
         if given.users:
             print(json.dumps(at_once(arm, given.users)))
         elif given.profile:
-            _profile(arm, folder / "timed", given.sessions, given.profile)
+            _profile(arm, given.sessions, given.profile)
         else:
             figures = measure(arm, folder / "timed", given.sessions, None)
             if given.way == "tallystick":
@@ -844,16 +844,45 @@ def main() -> None:
         os._exit(0)
 
 
-def _profile(arm: Arm, folder: Path, sessions: int, path: str) -> None:
-    import cProfile
+_IDLE = {"wait", "_worker", "select", "get", "_wait_for_tstate_lock", "run_forever", "take"}
 
-    profiler = cProfile.Profile(time.thread_time)
+
+def _profile(arm: Arm, sessions: int, path: str) -> None:
+    """Write where the processor is while turns are carried out, as a list of functions with the
+    share of the samples that each is under way in.
+    """
+    import signal
+
+    shares: Counter[str] = Counter()
+    samples = 0
+
+    def sample(_: int, frame: Any) -> None:
+        nonlocal samples
+        samples += 1
+        names = set()
+        if frame is not None and frame.f_code.co_name == "wait":
+            # Another thread works meanwhile.
+            others = [
+                other
+                for number, other in sys._current_frames().items()
+                if number != threading.get_ident() and other.f_code.co_name not in _IDLE
+            ]
+            frame = others[0] if others else frame
+            names.add("another thread")
+        while frame is not None:
+            code = frame.f_code
+            names.add(f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}")
+            frame = frame.f_back
+        shares.update(names)
+
+    signal.signal(signal.SIGPROF, sample)
     for place, turn in enumerate(_sessions(arm, sessions, TURNS, "session")):
         if place >= TURNS:
-            profiler.enable()
+            signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001)
         _carry_out(arm, *turn)
-        profiler.disable()
-    profiler.dump_stats(path)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    rows = [f"{100 * count / samples:6.2f} {name}" for name, count in shares.most_common()]
+    Path(path).write_text("\n".join(rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
