@@ -31,6 +31,7 @@ Figures = dict[str, float]
 _HERE = Path(__file__).resolve().parents[2]
 _ROOTS = ("core", "checkpointers", "callbacks", "integrations", "")
 _COUNTS = ("recalls", "embeddings", "analyses", "redactions", "reads", "commits")
+PIECES = ("recall", "compile", "record", "checkpoint", "capture", "remember", "policy")
 _TEXT = 300 + 600 + 2_000
 """Characters that a turn adds: the message, the answer, and the result of the tool."""
 
@@ -135,9 +136,14 @@ def main() -> None:
     with sink_server() as sink:
         for memories in map(int, given.memories.split(",")):
             rows, bars = [], []
+            pieces: tuple[list[str], list[list[str]]] = (["", *PIECES], [])
             for runtime in given.only.split(","):
                 found = measured(runtime, memories, given, sink)
                 rows += _line(runtime, found)
+                taken = found["tallystick"]
+                pieces[1].append(
+                    [runtime, *(f"{taken.get(f'piece {piece}', 0):.1f}" for piece in PIECES)]
+                )
                 ours, beside = found["tallystick"], found.get("beside")
                 bars.append(
                     [
@@ -152,6 +158,7 @@ def main() -> None:
             _table(console, title, [*columns, *_COUNTS], rows)
             names = ["", "CPU / beside", "before / beside", "CPU / assembled", "MB per 1,000"]
             _table(console, "Ratios", names, bars)
+            _table(console, "Pieces of a turn, CPU ms by the tally's own counters", *pieces)
         if given.users:
             rows = []
             for runtime in given.only.split(","):

@@ -742,6 +742,17 @@ def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+def _pieces() -> dict[str, int]:
+    """Return the microseconds of each piece of a turn, as the tally has counted them; none of a
+    release that does not count.
+    """
+    try:
+        costs = import_module("tallystick.costs")
+    except ImportError:
+        return {}
+    return {piece: cost.cpu_us for piece, cost in costs.totals().items()}
+
+
 def _sessions(arm: Arm, sessions: int, turns: int, prefix: str) -> Iterator[tuple[str, str, str]]:
     for number in range(sessions):
         session = f"{prefix}-{number}"
@@ -771,6 +782,7 @@ def measure(arm: Arm, folder: Path, sessions: int, counts: Counts | None) -> dic
     rows: list[dict[str, float]] = []
     counted: list[dict[str, float]] = []
     gc.collect()
+    pieces = _pieces()
     for turn in _sessions(arm, sessions, TURNS, "session"):
         if counts is not None:
             counts.take()
@@ -788,6 +800,8 @@ def measure(arm: Arm, folder: Path, sessions: int, counts: Counts | None) -> dic
     figures = {name: 1_000 * statistics.median(row[name] for row in rows) for name in rows[0]}
     for name in {name for row in counted for name in row}:
         figures[f"{name} a turn"] = statistics.mean(row.get(name, 0) for row in counted)
+    for piece, cost in _pieces().items():
+        figures[f"piece {piece}"] = (cost - pieces.get(piece, 0)) / 1_000 / len(rows)
     figures["resident MB per 1,000"] = 1_000 * (resident() - rss) / len(rows)
     arm.close()
     figures["bytes a turn"] = (_folder_bytes(folder) - began_with) / len(rows)

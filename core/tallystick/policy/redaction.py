@@ -38,8 +38,10 @@ come into view.
 """
 _BEGINNING = 3
 """Characters of a word that are looked for first."""
-_LONG, _MOST_LONG, _MOST_FINDINGS = 4_096, 256, 10_000
-"""Characters from which on the findings in a text are kept; how many texts, and findings of one."""
+_KEPT_FROM, _MOST_KEPT, _MOST_FINDINGS = 200, 4_096, 1_000_000
+"""Characters from which on the findings in a text are kept, most of which have none; how many
+texts, and findings of all together.
+"""
 
 
 @dataclass(frozen=True, order=True)
@@ -90,7 +92,7 @@ replayed.
 
 class Redactor:
     """Finds and replaces. Pure: the same value, the same result. Between calls it keeps where the
-    secrets of long texts are, by digest, and none of them. Thread-safe.
+    secrets of texts are, by digest, and none of them. Thread-safe.
 
     `finders` are engines of the user's own: each yields its findings in a text, and is called once
     for each text. `terms` are words or phrases of the user's own, found without regard to case as
@@ -118,7 +120,8 @@ class Redactor:
                     f"The kind {rule.kind!r} must be lower-case letters, digits and underscores."
                 )
         self._rules = tuple(chosen)
-        self._long_texts: dict[_LongText, tuple[Finding, ...]] = {}
+        self._known_texts: dict[_KnownText, tuple[Finding, ...]] = {}
+        self._known_findings = 0
         self._digest_key = token_bytes(16)
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
@@ -227,25 +230,27 @@ class Redactor:
     def _found_once(
         self, text: str, rules: Sequence[Rule], windows: _Windows | None
     ) -> Sequence[Finding]:
-        """Return the same as `_found_by`; of a long text places and kinds are kept.
+        """Return the same as `_found_by`; of all but short texts places and kinds are kept.
 
-        One turn of an agent redacts a long message some ten times: its request, its response, what
+        One turn of an agent redacts a message some ten times: its request, its response, what
         is compiled and what is remembered of it. Equal texts have equal placeholders after each
         pass, so that later passes are found here too. Kept are a digest under a key of this object,
         places and kinds, and no text.
         """
-        if len(text) < _LONG:
+        if len(text) < _KEPT_FROM:
             return self._found_by(text, rules, windows)
         encoded = text.encode("utf-8", "surrogatepass")
         digest = blake2b(encoded, digest_size=16, key=self._digest_key).digest()
         key = (digest, rules is self._rules, None if windows is None else tuple(windows))
-        findings = self._long_texts.get(key)
+        findings = self._known_texts.get(key)
         if findings is None:
             findings = tuple(self._found_by(text, rules, windows))
-            if len(self._long_texts) >= _MOST_LONG:
-                self._long_texts.clear()
+            self._known_findings += len(findings)
+            if len(self._known_texts) >= _MOST_KEPT or self._known_findings > _MOST_FINDINGS:
+                self._known_texts.clear()
+                self._known_findings = len(findings)
             if len(findings) <= _MOST_FINDINGS:
-                self._long_texts[key] = findings
+                self._known_texts[key] = findings
         return findings
 
     def _found_by(
@@ -389,7 +394,7 @@ _ID = re.compile(r"[\w.:/+=@|-]{1,256}")
 
 _Windows = Sequence[tuple[int, int]]
 """Parts of a text, in order and apart: from, up to."""
-_LongText = tuple[bytes, bool, tuple[tuple[int, int], ...] | None]
+_KnownText = tuple[bytes, bool, tuple[tuple[int, int], ...] | None]
 """A text by its digest, whether all rules look at it, and the windows in which they look."""
 
 
