@@ -697,7 +697,9 @@ class Counts:
         self._around(GuardedEmbedder, "_embed_checked", "embeddings")
         self._texts(words, "_tokens", self.words)
         self._texts(words, "_surfaces", self.words)
-        self._texts(redaction._Gate, "opens", self.redactions, place=1)
+        # An earlier release had the gate elsewhere.
+        gate = getattr(redaction, "_Gate", None) or import_module("tallystick.policy.gates").Gate
+        self._texts(gate, "opens", self.redactions, place=1)
 
     def _around(self, owner: Any, name: str, counted: str) -> None:
         inner = getattr(owner, name)

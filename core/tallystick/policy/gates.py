@@ -63,7 +63,6 @@ class Gates(NamedTuple):
     """The other rules, in groups, each with its gate."""
     gate: Gate | None
     """None where a rule runs without keywords."""
-    json_gate: Gate | None
 
 
 @lru_cache(maxsize=32)
@@ -80,11 +79,7 @@ def gates_of(rules: tuple[Rule, ...]) -> Gates:
         frequent=[rule for rule in rules if rule not in rare],
         rare_gate=_gate_of(rare),
         rare=[(_gate_of(group), group) for group in groups],
-        gate=None if words is None else Gate(words, beginnings=beginnings),
-        # In JSON, `tokens` stands in every count of them.
-        json_gate=None
-        if words is None
-        else Gate({word for word in words if "token" not in word}, _TOKEN, beginnings=beginnings),
+        gate=None if words is None else Gate(words, *_WHOLE.values(), beginnings=beginnings),
     )
 
 
@@ -108,12 +103,16 @@ def _json_escapes(sign: re.Match[str]) -> str:
 
 
 _SIGN = re.compile(r"[^a-z0-9]")
-_TOKEN = "token(?:[^s]|$)"
+_WHOLE = {
+    "token": "token(?:[^a-z0-9_]|$)",
+    "key": "key(?:s?(?:[^a-z0-9_]|$)|[_-]?(?:base|data))",
+}
+"""Words that name a secret where they end a name: a count of `tokens` and a `keyboard` are none."""
 
 
 def _words(rules: Iterable[Rule]) -> list[str] | None:
     """Words of which a text contains at least one if a rule or the name of a key may match, beside
-    the beginnings of tokens.
+    the beginnings of tokens and `_WHOLE`.
 
     None where a rule runs without keywords.
     """
@@ -125,15 +124,13 @@ def _words(rules: Iterable[Rule]) -> list[str] | None:
         "psk",
         '_pass"',
         "secret",
-        "key",
         "authorization",
         "cookie",
         "connection",
         "credential",
-        "token",
     }
     for rule in rules:
         if not rule.keywords:
             return None
-    words |= _words_of(rules, begins=False)
+    words |= _words_of(rules, begins=False) - _WHOLE.keys()
     return [word for word in words if not any(other != word and other in word for other in words)]

@@ -131,11 +131,11 @@ class Redactor:
         # With the first text: a server that waits for one needs none of their megabytes.
         gates = gates_of(self._rules)
         # An engine of somebody else may find something in any text.
-        return gates._replace(gate=None, json_gate=None) if self._finders else gates
+        return gates._replace(gate=None) if self._finders else gates
 
     def may_hold(self, text: bytes) -> bool:
         """Return True if JSON text may contain something to redact; False is certain, and quick."""
-        gate = self._gates.json_gate
+        gate = self._gates.gate
         return (
             gate is None
             or gate.opens(text)

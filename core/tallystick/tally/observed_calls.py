@@ -88,9 +88,11 @@ def observe(
     Its step is the open one, else one of its own in the open run, else none. A refusal inside is
     journaled before it is raised; an error fails a step of its own.
     """
-    with measured(_PIECES.get(kind, "record")) as meter:
-        with _observed(services, actor, scope, kind, name) as call:
-            yield call
+    with (
+        measured(_PIECES.get(kind, "record")) as meter,
+        _observed(services, actor, scope, kind, name) as call,
+    ):
+        yield call
     if call.step is not None and services.settings.record_costs:
         call.step.note_cost(meter.piece, meter.cost)
 
