@@ -775,7 +775,9 @@ def _carry_out(arm: Arm, session: str, asked: str, answered: str) -> Marks:
 
 def measure(arm: Arm, folder: Path, sessions: int, counts: Counts | None) -> dict[str, Any]:
     """Return the medians of one arm over the turns of some sessions, after one to warm up."""
-    for turn in _sessions(arm, 1, 2, "warm"):
+    # Texts of another pass in this process would be known already.
+    prefix = "timed" if counts is None else "counted"
+    for turn in _sessions(arm, 1, 2, f"{prefix}-warm"):
         _carry_out(arm, *turn)
     arm.flush()
     if counts is not None:
@@ -785,7 +787,7 @@ def measure(arm: Arm, folder: Path, sessions: int, counts: Counts | None) -> dic
     counted: list[dict[str, float]] = []
     gc.collect()
     pieces = _pieces()
-    for turn in _sessions(arm, sessions, TURNS, "session"):
+    for turn in _sessions(arm, sessions, TURNS, prefix):
         if counts is not None:
             counts.take()
         began = time.process_time()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -165,7 +165,7 @@ class WorkingSets:
         self._word_vectors = word_vectors or WordVectors(self._embed_words)
         self._guard = threading.Lock()
         self._sets: list[_Set] = []
-        self._relevance: list[tuple[_Asked, dict[str, int]]] = []
+        self._relevance: deque[tuple[_Asked, dict[str, int]]] = deque(maxlen=most)
         """The last ones that were measured."""
         self._analysed: OrderedDict[tuple[str, str], tuple[str, int, bytes | None]] = OrderedDict()
 
@@ -189,12 +189,14 @@ class WorkingSets:
             known = next((found for each, found in self._relevance if each == asked), None)
         if known is not None:
             return dict(known)
-        found = self._measure(asked, now)
-        with self._guard:
-            self._relevance = [*self._relevance[1 - self._most :], (asked, found)]
+        found, has_vector = self._measure(asked, now)
+        if has_vector or self._embedder is None:  # one that fails is asked again
+            with self._guard:
+                self._relevance.append((asked, found))
         return dict(found)
 
-    def _measure(self, asked: _Asked, now: int) -> dict[str, int]:
+    def _measure(self, asked: _Asked, now: int) -> tuple[dict[str, int], bool]:
+        """Return the relevance of what is asked, and True if vectors took part."""
         query, texts, _, most = asked
         with self._guard:
             corpus, ids = self._follow(texts)
@@ -219,11 +221,13 @@ class WorkingSets:
         if says_enough(question) and (
             related or (stands_alone and is_of_their_language(question, [corpus]))
         ):
-            return relevance | dict.fromkeys(sorted(notes.keys() - (related & relevance.keys())), 0)
+            unrelated = sorted(notes.keys() - (related & relevance.keys()))
+            return relevance | dict.fromkeys(unrelated, 0), vector is not None
         least = quantise(UNRELATED)
-        return {
+        kept = {
             name: value for name, value in relevance.items() if name not in notes or value >= least
         }
+        return kept, vector is not None
 
     def _follow(self, texts: Sequence[Text]) -> tuple[Corpus, dict[int, str]]:
         speakers = speakers_of([text.content for text in texts if text.in_order])
