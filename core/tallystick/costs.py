@@ -52,7 +52,7 @@ class Meter:
     __slots__ = ("_cpu", "_inner", "_wall", "cost", "counts", "piece")
 
     def __init__(self, piece: Piece) -> None:
-        self.piece = piece
+        self.piece: Piece = piece
         self.cost = _ZERO
         """What it took, once it is done."""
         self.counts = {"reads": 0, "writes": 0, "embeddings": 0, "analyses": 0}

@@ -53,14 +53,14 @@ class Analyses:
                 self._entries.move_to_end(key)
                 return cast(_Words, words)
         count("analyses")
-        words = split(text)
+        new = split(text)
         with self._guard:
             if key not in self._entries:
-                self._entries[key] = words
-                self._bytes += _size(words)
+                self._entries[key] = new
+                self._bytes += _size(new)
             while self._bytes > self._most and self._entries:
                 self._bytes -= _size(self._entries.popitem(last=False)[1])
-        return cast(_Words, words)
+        return new
 
     def clear(self) -> None:
         """Forget every text."""
