@@ -2,11 +2,12 @@
 would assemble instead: a saver on SQLite, a tracer, and a vector store with the same embedder.
 
 Run it with `make bench-turn`. Each arm runs in a process of its own, the arms of a line one after
-another and again for each round; a figure is the median of the rounds. CPU is that of all threads
-of the process with what is still waiting at the end of the turn done; `before` is what the user
-waits for until the first model call, `after` what follows the last one. `--beside FOLDER` runs the
-same turns on another checkout as well, such as that of an earlier commit, so that each bar is a
-ratio within one run. Counts are taken in a pass of their own, at borders that every release has.
+another and again for each round; a figure is the median of the turns, the least of the rounds. CPU
+is that of all threads of the process with what is still waiting at the end of the turn done;
+`before` is what the user waits for until the first model call, `after` what follows the last one.
+`--beside FOLDER` runs the same turns on another checkout as well, such as that of an earlier
+commit, so that each bar is a ratio within one run. Counts are taken in a pass of their own, at
+borders that every release has.
 """
 
 from __future__ import annotations
@@ -18,18 +19,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from tests.benchmarks.recorder import sink_server
-from tests.benchmarks.turn_arms import RUNTIMES
+from tests.benchmarks.turn_arms import RUNTIMES, SINK
 
 Figures = dict[str, float]
 _HERE = Path(__file__).resolve().parents[2]
-_ROOTS = ("core", "checkpointers", "callbacks", "integrations", "")
+_ROOTS = ("core", "checkpointers", "callbacks", "integrations")
 _COUNTS = ("recalls", "embeddings", "analyses", "redactions", "reads", "commits")
 PIECES = ("recall", "compile", "record", "checkpoint", "capture", "remember", "policy")
 _TEXT = 300 + 600 + 2_000
@@ -39,22 +39,22 @@ _TEXT = 300 + 600 + 2_000
 def _figures(
     checkout: Path, runtime: str, way: str, memories: int, options: Sequence[str], sink: str
 ) -> Figures:
-    roots = os.pathsep.join(str(checkout / root) for root in _ROOTS)
+    # The product of the checkout, and these turns.
+    roots = os.pathsep.join(map(str, [*(checkout / root for root in _ROOTS), _HERE]))
     inherited = os.environ.get("PYTHONPATH", "")
     environment = {
         **os.environ,
         "PYTHONPATH": f"{roots}{os.pathsep}{inherited}",
-        "BENCH_TURN_SINK": sink,
+        SINK: sink,
         "LANGSMITH_TRACING": "false",
     }
-    # Without the folder of the script on the path, whose modules have names of other packages.
-    command = [sys.executable, "-P", str(_HERE / "tests/benchmarks/turn_arms.py"), runtime, way]
+    command = [sys.executable, "-m", "tests.benchmarks.turn_child", runtime, way]
     done = subprocess.run(
         [*command, "--memories", str(memories), *options],
         capture_output=True,
         text=True,
         env=environment,
-        cwd=checkout,
+        cwd=_HERE,
     )
     if done.returncode:
         raise SystemExit(f"{runtime}, {way}: {done.stderr[-2_000:]}")
@@ -62,9 +62,10 @@ def _figures(
     return found
 
 
-def _middle(rounds: Sequence[Figures]) -> Figures:
+def _least(rounds: Sequence[Figures]) -> Figures:
+    # Other work on the machine only adds to a figure.
     names = {name for figures in rounds for name in figures}
-    return {name: median(figures.get(name, 0.0) for figures in rounds) for name in names}
+    return {name: min(figures.get(name, 0.0) for figures in rounds) for name in names}
 
 
 def measured(
@@ -82,7 +83,7 @@ def measured(
         for arm, (checkout, way) in arms.items():
             figures = _figures(checkout, runtime, way, memories, options, sink)
             found.setdefault(arm, []).append(figures)
-    return {arm: _middle(rounds) for arm, rounds in found.items()}
+    return {arm: _least(rounds) for arm, rounds in found.items()}
 
 
 def _table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Any]) -> None:
