@@ -127,6 +127,11 @@ live: $(VENV)/.dev ## one call of each kind with a real model, and what it cost;
 bench: $(VENV)/.dev ## measure: import time, remember, recall, compile, record
 	@$(BIN)/python tests/benchmarks/core.py $(ARGS)
 
+.PHONY: bench-turn
+bench-turn: $(VENV)/.dev ## measure one turn of an agent in each runtime, bare, with a tally, and as a user would assemble it
+	@$(call install,$(BIN)/python,--group bench)
+	@$(BIN)/python -m tests.benchmarks.turn $(ARGS)
+
 .PHONY: bench-checkpoint
 bench-checkpoint: $(VENV)/.dev ## measure TallySaver beside the savers of LangGraph
 	@$(call install,$(BIN)/python,--group bench)

@@ -217,6 +217,8 @@ class Settings(BaseSettings):
     """
     profile_budget: int = Field(default=350, ge=0)
     """Tokens of what a session is shown of a user at its first turn; 0 for nothing."""
+    record_costs: bool = False
+    """True if the metadata of each recorded step say what its pieces took: `tally show --costs`."""
     session_pause_hours: float = Field(default=6.0, gt=0)
     """Hours without a turn after which a session is shown its profile anew."""
     graph: bool = False

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from rich.console import RenderableType
 
+from tallystick.costs import COSTS
 from tallystick.errors import InvalidInput, NotFound, require
 from tallystick.kit import journal_opened
 from tallystick.policy.rules import load_rules
@@ -52,6 +53,9 @@ def show(
     step: Annotated[str, "Id of a step or run, or how it begins or ends."],
     /,
     open: Opened = False,
+    costs: Annotated[
+        bool, "What the pieces of the step took, where `record_costs` is set."
+    ] = False,
 ) -> Answer:
     """Show a step: what the agent saw, why, what it did, and its receipt. For a run, its steps."""
     record, recordings = find_run_or_step(call.owner, step), call.owner.recordings
@@ -61,6 +65,8 @@ def show(
         return Answer({**record.dump(), "steps": steps}, [runs, views.step_table(steps)])
     if call.arguments:
         raise InvalidInput("--after and --limit page the steps of a run: name a run.")
+    if costs:
+        return _costs_of(record)
     entries = recordings.entries(record.id)
     receipt = _read_or_none(recordings.receipt, record.id)
     compiled = _read_or_none(recordings.compiled, record.id)
@@ -71,6 +77,17 @@ def show(
     is_opened = open or call.as_json
     closed = _closed_or_opened(call.owner, recordings, record, run.scope, is_opened=is_opened)
     return Answer(value, lambda: views.step_view(*parts, closed=closed, width=terminal().width))
+
+
+def _costs_of(step: StepRecord) -> Answer:
+    taken = cast("Mapping[str, Mapping[str, int]]", step.metadata.get(COSTS, {}))
+    if not taken:
+        return Answer(
+            {},
+            "Nothing counted what this step took. Open the tally with record_costs=True, or set "
+            "TALLYSTICK_RECORD_COSTS=1, and record a step.",
+        )
+    return Answer(dict(taken), views.cost_table(taken))
 
 
 def _read_or_none(read: Any, step_id: str) -> Any:

@@ -175,7 +175,9 @@ def ours(budget: int, *, share: int | None = None, vectors: bool = True) -> Arm:
             target=TargetProfile(per_item=0, per_tool=0, per_request=0),
             compile_config=config,
         )
-        texts = compiler.searchable_texts(compiler.visible_items(request), request)
+        texts = compiler.searchable_texts(
+            compiler.visible_items(compiler.prepare(request)), request
+        )
         relevance = sets.relevance(query, texts, now=_NOW, most=budget // 20)
         compiled = compiler.compile_context(
             request.model_copy(update={"relevance": relevance}), counter=_Quarter()

@@ -240,7 +240,7 @@ class _Sink(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def _sink() -> Iterator[str]:
+def sink_server() -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Sink)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -278,7 +278,7 @@ def _measured(size: str, runs: int, turns: int, rounds: int, sink: str) -> dict[
 
 
 def _cost(console: Console, runs: int, turns: int, rounds: int) -> None:
-    with _sink() as sink:
+    with sink_server() as sink:
         for size in _SIZES:
             measured = _measured(size, runs, turns, rounds, sink)
             table = Table(

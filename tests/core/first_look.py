@@ -103,6 +103,7 @@ FIRST_LOOK = {
     "storage/engine/test_round_trips.py": "storage/engine/batches storage/rows/occurrences",
     "storage/engine/test_lost_connections.py": "storage/engine/outcomes",
     "storage/engine/test_database.py": "storage/engine/database_errors storage/engine/dialects",
+    "test_costs.py": "ranking/analyses",
     "ranking/test_ranking.py": "ranking/languages ranking/relevance ranking/vectors ranking/words",
     "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending recorder/run "
     "recorder/write_queue storage/rows/payloads storage/rows/recordings",
@@ -113,7 +114,7 @@ FIRST_LOOK = {
     "records/identity records/inspection records/memory records/policy records/recording "
     "records/upkeep",
     "policy/test_secret_rules.py": "policy/secret_checks policy/vendor_tokens",
-    "policy/test_redaction.py": "policy/personal_data",
+    "policy/test_redaction.py": "policy/gates policy/personal_data",
     "memory/test_isolation.py": "storage/rows/access_log",
     "tally/test_tally_contract.py": "tally/services tally/tally testing/tally_contract",
     "tally/test_bad_input.py": "tally/memory_view",

@@ -26,6 +26,7 @@ from tallystick.compiler import (
     FRAMED,
     compile_context,
     latest_request,
+    prepare,
     searchable_texts,
     visible_items,
 )
@@ -111,7 +112,7 @@ def _digests(items: list[ContextItem], budget: int) -> list[str | None]:
     request = CompilationRequest(
         request_id="r", context_items=tuple(items), token_budget=budget, as_of=1, target=FRAMED
     )
-    seen = visible_items(request)
+    seen = visible_items(prepare(request))
     query = latest_request(seen, request)
     assert query is not None
     relevance = WorkingSets(StaticEmbedder()).relevance(

@@ -22,6 +22,7 @@ from tallystick.checkpoints.listing import metadata_fingerprints
 from tallystick.checkpoints.reading import read_base
 from tallystick.checkpoints.removing import expire
 from tallystick.checkpoints.values import Chunk, Value, new_chunks, share_with_base, values_digest
+from tallystick.costs import measured
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import checkpoints, trees
@@ -137,6 +138,7 @@ class CheckpointPut:
             self._digest,
         )
 
+    @measured("checkpoint")
     def _write(self, tx: Connection) -> _Stored:
         scope, checkpoint, base = self._scope, self._checkpoint, self._base
         at = scope.now()
@@ -247,6 +249,7 @@ class WritesPut:
                 chunk_ids = self._future.result()
             self._chunks.note_ids(chunk_ids, self._scope)
 
+    @measured("checkpoint")
     def _write(self, tx: Connection) -> dict[bytes, int]:
         scope = self._scope
         thread = scope.ensure_thread(tx, self._thread, scope.now())

@@ -27,6 +27,7 @@ from tallystick.checkpoints.listing import CheckpointQuery
 from tallystick.checkpoints.putting import CheckpointPut, WritesPut
 from tallystick.checkpoints.reading import Trail
 from tallystick.checkpoints.removing import Needs
+from tallystick.costs import measured
 from tallystick.records import AccessKind, Actor, Scope, VerificationProblem, canonical_json
 from tallystick.storage.rows import checkpoints
 from tallystick.storage.rows.checkpoints import CheckpointPlace
@@ -85,7 +86,8 @@ class Threads:
         With `soon` the writer waits for more that shares its commit, at most a twentieth of a
         second or until it is hurried.
         """
-        return CheckpointPut(self._new_scope("record"), thread, checkpoint).submit(soon=soon)
+        with measured("checkpoint"):
+            return CheckpointPut(self._new_scope("record"), thread, checkpoint).submit(soon=soon)
 
     def put_writes(
         self, thread: str, *, namespace: str, checkpoint_id: str, writes: Sequence[PendingWrite]
@@ -109,8 +111,9 @@ class Threads:
         soon: bool = True,
     ) -> WritesPut:
         """Same as `put_writes`, but return once they are submitted, as `begin_put` does."""
-        scope = self._new_scope("record")
-        return WritesPut(scope, thread, namespace, checkpoint_id, writes).submit(soon=soon)
+        with measured("checkpoint"):
+            scope = self._new_scope("record")
+            return WritesPut(scope, thread, namespace, checkpoint_id, writes).submit(soon=soon)
 
     def copy(self, source: str, target: str) -> int:
         """Copy all checkpoints and writes of a thread to another, sharing their content; return how
@@ -130,10 +133,11 @@ class Threads:
         """Return one checkpoint, or that with the greatest id; None when there is none. Raises
         Denied, CorruptTally.
         """
-        scope = self._existing_scope("read")
-        if scope is None:
-            return None
-        return reading.get(scope, thread, namespace=namespace, checkpoint_id=checkpoint_id)
+        with measured("checkpoint"):
+            scope = self._existing_scope("read")
+            if scope is None:
+                return None
+            return reading.get(scope, thread, namespace=namespace, checkpoint_id=checkpoint_id)
 
     def checkpoints(
         self,

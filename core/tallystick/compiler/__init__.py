@@ -9,6 +9,7 @@ from tallystick.compiler.compile import (
     all_candidates,
     compile_context,
     latest_request,
+    prepare,
     searchable_texts,
     visible_items,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "diff_compiled",
     "latest_request",
     "outline",
+    "prepare",
     "prefix_reuse",
     "prompt_text",
     "receipts_wanted",

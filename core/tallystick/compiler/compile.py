@@ -5,6 +5,7 @@ request relevance sees.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tallystick.compiler.budgeting import budget
 from tallystick.compiler.compression import compress
@@ -22,7 +23,6 @@ from tallystick.ranking import Text
 from tallystick.records import CompilationRequest, CompiledContext, ContextItem
 
 _STEPS: tuple[tuple[str, Callable[[State], State]], ...] = (
-    ("normalize", normalize),
     ("validate", validate),
     ("dedupe", dedupe),
     ("dependencies", expand),
@@ -33,25 +33,36 @@ _STEPS: tuple[tuple[str, Callable[[State], State]], ...] = (
     ("policy", recheck),
 )
 
-PASSES: tuple[str, ...] = (*(name for name, _ in _STEPS), "layout")
-"""The passes in the order in which they run. Policy decides first, within validate, and checks
+PASSES: tuple[str, ...] = ("normalize", *(name for name, _ in _STEPS), "layout")
+"""The passes in the order in which they run. Policy decides first, behind normalize, and checks
 again here.
 """
 
 
-def compile_context(request: CompilationRequest, *, counter: TokenCounter) -> CompiledContext:
+def prepare(request: CompilationRequest) -> State:
+    """Return the candidates of a request as items in one order, each as it may be seen: how a
+    compile begins, and what relevance is measured of.
+    """
+    return decide(normalize(State(request=request, count=len)))
+
+
+def compile_context(
+    request: CompilationRequest, *, counter: TokenCounter, prepared: State | None = None
+) -> CompiledContext:
     """Choose the best context that fits `request`, with one decision and one reason for each
     candidate.
 
     Pure: equal requests and equal counters give equal results, byte for byte, whatever the order of
     candidates other than messages. The used tokens, overheads included, never exceed the budget
-    less the reserve.
+    less the reserve. `prepared` is what `prepare` made of this request, or of the same one without
+    its relevance.
 
     Raises BudgetInfeasible when required items alone exceed that, InvalidContext when candidates
     contradict one another (an id given twice, a cycle), RequestDenied when policy denies the latest
     request, and SettingsError for a ceiling on an unknown class.
     """
-    state = State(request=request, count=_counted_once(counter))
+    begun = prepare(request) if prepared is None else prepared
+    state = replace(begun, request=request, count=_counted_once(counter))
     for _, step in _STEPS:
         state = step(state)
     return layout(state, token_method=counter.method, token_exact=counter.exact)
@@ -77,9 +88,8 @@ def all_candidates(request: CompilationRequest) -> tuple[ContextItem, ...]:
     return normalize(State(request=request, count=len)).candidates
 
 
-def visible_items(request: CompilationRequest) -> tuple[ContextItem, ...]:
-    """Return the candidates that may be seen as they are, in their order."""
-    state = decide(normalize(State(request=request, count=len)))
+def visible_items(state: State) -> tuple[ContextItem, ...]:
+    """Return the candidates of `prepare` that may be seen as they are, in their order."""
     return tuple(item for item_id, item in state.items.items() if item_id not in state.verdicts)
 
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 
 from tallystick.compiler.dependencies import exclude_dependents, items_on_cycles
 from tallystick.compiler.measure import measure
-from tallystick.compiler.policy import decide
 from tallystick.compiler.required import mark_required
 from tallystick.compiler.state import CONVERSATION, Exclusion, State, is_empty
 from tallystick.errors import InvalidContext, RequestDenied
@@ -21,14 +20,14 @@ from tallystick.records import ContextItem
 
 
 def validate(state: State) -> State:
-    """Return the state with policy decided, items measured, tool groups formed and unusable items
-    out.
+    """Return the state with items measured, tool groups formed and unusable items out; policy has
+    decided before.
 
     Raises InvalidContext for ids given twice and for dependency cycles, naming the ids, and
     RequestDenied where policy denies the latest request.
     """
     _refuse_twins(state.candidates)
-    state = measure(decide(state))
+    state = measure(state)
     state = state.excluding(_unusable(state))
     state = mark_required(_group_tool_calls(state))
     _refuse_without_request(state)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from inspect import ismethod
 from typing import TYPE_CHECKING
 
+from tallystick.costs import count
 from tallystick.errors import DimensionMismatch, InvalidInput, TallystickError, UnusableVectors
 from tallystick.ports import Embedder, forbid_inside_transaction
 from tallystick.provider_errors import EMBEDDER, sort_error
@@ -112,6 +113,7 @@ class GuardedEmbedder:
         return vector.reshape(1, -1).copy()
 
     def _embed_checked(self, texts: list[str]) -> NDArray[np.float32]:
+        count("embeddings")
         try:
             vectors = self._embedder.embed(texts)
         except TallystickError:

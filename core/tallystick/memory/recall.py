@@ -5,10 +5,11 @@ order with its reasons.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from tallystick.access import is_expired
+from tallystick.costs import Cost, measured
 from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
 from tallystick.memory.candidates import (
     BY_SIGNS,
@@ -85,6 +86,8 @@ class Recalled(Sequence[Hit]):
     """How likely it is that they answer the query, between 0 and 1; the score of the best."""
     withheld: int = 0
     """The hits that were found and not given, because `only_confident` asked for likely ones."""
+    cost: Cost = field(default_factory=Cost, compare=False)
+    """What it took to find them, in this process."""
 
     @property
     def confident(self) -> bool:
@@ -128,11 +131,13 @@ def recall(
     """
     request = request or RecallRequest()
     require_answerable(request)
-    return with_sound_segments(
-        context,
-        scope_list,
-        lambda: _recall(context, actor, scope_list, query, request, logged=logged),
-    )
+    with measured("recall") as meter:
+        found = with_sound_segments(
+            context,
+            scope_list,
+            lambda: _recall(context, actor, scope_list, query, request, logged=logged),
+        )
+    return replace(found, cost=meter.cost)
 
 
 def with_sound_segments(

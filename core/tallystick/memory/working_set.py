@@ -259,6 +259,8 @@ class _Chooser:
         self._searched: SearchedScopes | None = None
         self._learned: dict[str, AppliedChange] | None = None
         self._chosen: dict[str, _Chosen] = {}
+        self._shown: list[str] = []
+        """The texts of what is in, and what of them was read."""
         self._contents: list[Content] = []
         self._facts: set[int] = set()
         """What is in and is no statement."""
@@ -543,6 +545,8 @@ class _Chooser:
         ):
             return False
         content = content_of(shown_text(memory))
+        # Read when something may join them: most turns add nothing.
+        self._contents += map(content_of, self._shown[len(self._contents) :])
         return not any(says_the_same(content, other) for other in self._contents)
 
     def _read_by_learner(self, statements: Sequence[memories.Stored]) -> set[int]:
@@ -569,7 +573,7 @@ class _Chooser:
     def _add(self, chosen: _Chosen) -> None:
         memory = chosen.stored.memory
         self._chosen[memory.id] = chosen
-        self._contents.append(content_of(shown_text(memory)))
+        self._shown.append(shown_text(memory))
         if memory.kind not in _STATEMENTS:
             self._facts.add(chosen.stored.doc)
 

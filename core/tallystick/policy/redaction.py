@@ -9,21 +9,19 @@ a form and names of people pass; the terms a user configures do not. Placeholder
 
 from __future__ import annotations
 
-import json
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
 from secrets import token_bytes
-from typing import Annotated, NamedTuple
-
-from pydantic import StringConstraints, TypeAdapter
+from typing import NamedTuple
 
 from tallystick.errors import InvalidInput
+from tallystick.policy.gates import Gates, gates_of
 from tallystick.policy.personal_data import PII_RULES
 from tallystick.policy.secret_checks import PLACEHOLDER, Rule, names_a_secret
 from tallystick.policy.secret_rules import SECRET_RULES
@@ -38,12 +36,12 @@ _REACH = 2_048
 """Characters on both sides of a new placeholder in which a later pass looks for secrets that have
 come into view.
 """
-_LONG, _MOST_LONG, _MOST_FINDINGS = 4_096, 256, 10_000
-"""Characters from which on the findings in a text are kept; how many texts, and findings of one."""
-_GROUP = 6
-"""Rules that share a fast check of their words."""
-_FREQUENT = frozenset({"key", "token", "secret", "passw", "://", "-pass"})
-"""Words that so many texts have that their rules are not worth a check before."""
+_BEGINNING = 3
+"""Characters of a word that are looked for first."""
+_KEPT_FROM, _MOST_KEPT, _MOST_FINDINGS = 200, 4_096, 1_000_000
+"""Characters from which on the findings in a text are kept, most of which have none; how many
+texts, and findings of all together.
+"""
 
 
 @dataclass(frozen=True, order=True)
@@ -94,7 +92,7 @@ replayed.
 
 class Redactor:
     """Finds and replaces. Pure: the same value, the same result. Between calls it keeps where the
-    secrets of long texts are, by digest, and none of them. Thread-safe.
+    secrets of texts are, by digest, and none of them. Thread-safe.
 
     `finders` are engines of the user's own: each yields its findings in a text, and is called once
     for each text. `terms` are words or phrases of the user's own, found without regard to case as
@@ -122,21 +120,22 @@ class Redactor:
                     f"The kind {rule.kind!r} must be lower-case letters, digits and underscores."
                 )
         self._rules = tuple(chosen)
-        self._long_texts: dict[_LongText, tuple[Finding, ...]] = {}
+        self._known_texts: dict[_KnownText, tuple[Finding, ...]] = {}
+        self._known_findings = 0
         self._digest_key = token_bytes(16)
         self._finders = tuple(finders)
         self._certain = tuple(rule for rule in chosen if rule.certain)
 
     @cached_property
-    def _gates(self) -> _Gates:
+    def _gates(self) -> Gates:
         # With the first text: a server that waits for one needs none of their megabytes.
-        gates = _gates(self._rules)
+        gates = gates_of(self._rules)
         # An engine of somebody else may find something in any text.
-        return gates._replace(gate=None, json_gate=None) if self._finders else gates
+        return gates._replace(gate=None) if self._finders else gates
 
     def may_hold(self, text: bytes) -> bool:
         """Return True if JSON text may contain something to redact; False is certain, and quick."""
-        gate = self._gates.json_gate
+        gate = self._gates.gate
         return (
             gate is None
             or gate.opens(text)
@@ -231,25 +230,27 @@ class Redactor:
     def _found_once(
         self, text: str, rules: Sequence[Rule], windows: _Windows | None
     ) -> Sequence[Finding]:
-        """Return the same as `_found_by`; of a long text places and kinds are kept.
+        """Return the same as `_found_by`; of all but short texts places and kinds are kept.
 
-        One turn of an agent redacts a long message some ten times: its request, its response, what
+        One turn of an agent redacts a message some ten times: its request, its response, what
         is compiled and what is remembered of it. Equal texts have equal placeholders after each
         pass, so that later passes are found here too. Kept are a digest under a key of this object,
         places and kinds, and no text.
         """
-        if len(text) < _LONG:
+        if len(text) < _KEPT_FROM:
             return self._found_by(text, rules, windows)
         encoded = text.encode("utf-8", "surrogatepass")
         digest = blake2b(encoded, digest_size=16, key=self._digest_key).digest()
         key = (digest, rules is self._rules, None if windows is None else tuple(windows))
-        findings = self._long_texts.get(key)
+        findings = self._known_texts.get(key)
         if findings is None:
             findings = tuple(self._found_by(text, rules, windows))
-            if len(self._long_texts) >= _MOST_LONG:
-                self._long_texts.clear()
+            self._known_findings += len(findings)
+            if len(self._known_texts) >= _MOST_KEPT or self._known_findings > _MOST_FINDINGS:
+                self._known_texts.clear()
+                self._known_findings = len(findings)
             if len(findings) <= _MOST_FINDINGS:
-                self._long_texts[key] = findings
+                self._known_texts[key] = findings
         return findings
 
     def _found_by(
@@ -258,7 +259,7 @@ class Redactor:
         """Return the findings in a text, also those that invisible signs or line ends cut; of those
         that begin within `windows` if any are named.
         """
-        visible = _without(_INVISIBLE, text)
+        visible = None if text.isascii() else _without(_INVISIBLE, text)
         if visible is not None:
             plain, places = visible
             return [
@@ -297,7 +298,8 @@ class Redactor:
 
     def _redact_passes(self, text: str, pen: _Pen, rules: Sequence[Rule]) -> str:
         gate = self._gates.gate
-        if gate is not None and not gate.opens(_INVISIBLE.sub("", text)):
+        shown = text if text.isascii() else _INVISIBLE.sub("", text)
+        if gate is not None and not gate.opens(shown):
             return text
         # A secret may stand right against another one, and come into view once that is gone: later
         # passes look beside the placeholders of the one before.
@@ -387,113 +389,12 @@ def restored(text: str, originals: Mapping[str, str]) -> str:
     return text
 
 
-class _Gate:
-    """A fast check that a text contains none of some words: it runs over everything that is
-    recorded.
-
-    The words are looked for together by the regular expressions that pydantic brings, which are
-    many times as fast as looking for one after the other.
-    """
-
-    def __init__(self, words: Iterable[str], *patterns: str) -> None:
-        spelled = {
-            form for word in words for form in (word, json.dumps(word, ensure_ascii=False)[1:-1])
-        }
-        either = "|".join(
-            [*(_SIGN.sub(_json_escapes, word) for word in sorted(spelled)), *patterns]
-        )
-        form = TypeAdapter(Annotated[str, StringConstraints(pattern=f"(?is)(?:{either})")])
-        self._holds = form.validator.isinstance_python
-
-    def opens(self, text: str | bytes) -> bool:
-        """Return True if a text, or JSON text, contains one of the words, case aside; also if it is
-        no UTF-8.
-        """
-        try:
-            text.encode() if isinstance(text, str) else text.decode()
-        except UnicodeError:
-            return True
-        return self._holds(text)
-
-
-class _Gates(NamedTuple):
-    """The gates of a set of rules."""
-
-    frequent: list[Rule]
-    """Rules that are looked at in every text."""
-    rare_gate: _Gate
-    rare: Sequence[tuple[_Gate, Sequence[Rule]]]
-    """The other rules, in groups, each with its gate."""
-    gate: _Gate | None
-    """None where a rule runs without keywords."""
-    json_gate: _Gate | None
-
-
-@lru_cache(maxsize=32)
-def _gates(rules: tuple[Rule, ...]) -> _Gates:
-    """Return the gates of rules: made once, because that takes longer than to open a tally."""
-    # Most rules have words that hardly any text has: those are looked for all at once, then by
-    # group.
-    rare = [rule for rule in rules if rule.keywords and not _FREQUENT & {*rule.keywords}]
-    groups = [rare[at : at + _GROUP] for at in range(0, len(rare), _GROUP)]
-    words = _words(rules)
-    return _Gates(
-        frequent=[rule for rule in rules if rule not in rare],
-        rare_gate=_gate_of(rare),
-        rare=[(_gate_of(group), group) for group in groups],
-        gate=None if words is None else _Gate(words),
-        # In JSON, `tokens` stands in every count of them.
-        json_gate=None
-        if words is None
-        else _Gate({word for word in words if "token" not in word}, _TOKEN),
-    )
-
-
-def _gate_of(rules: Iterable[Rule]) -> _Gate:
-    return _Gate({word for rule in rules for word in rule.keywords})
-
-
-def _json_escapes(sign: re.Match[str]) -> str:
-    return f"\\x{{{ord(sign[0]):x}}}"
-
-
-_SIGN = re.compile(r"[^a-z0-9]")
-_TOKEN = "token(?:[^s]|$)"
-
-
-def _words(rules: Iterable[Rule]) -> list[str] | None:
-    """Words of which a text contains at least one if a rule or the name of a key may match.
-
-    None where a rule runs without keywords.
-    """
-    words = {
-        "passw",
-        "passphrase",
-        "passcode",
-        "pwd",
-        "psk",
-        '_pass"',
-        "secret",
-        "key",
-        "authorization",
-        "cookie",
-        "connection",
-        "credential",
-        "token",
-    }
-    for rule in rules:
-        if not rule.keywords:
-            return None
-        words.update(rule.keywords)
-    return [word for word in words if not any(other != word and other in word for other in words)]
-
-
 _ID = re.compile(r"[\w.:/+=@|-]{1,256}")
 
 
 _Windows = Sequence[tuple[int, int]]
 """Parts of a text, in order and apart: from, up to."""
-_LongText = tuple[bytes, bool, tuple[tuple[int, int], ...] | None]
+_KnownText = tuple[bytes, bool, tuple[tuple[int, int], ...] | None]
 """A text by its digest, whether all rules look at it, and the windows in which they look."""
 
 
@@ -518,23 +419,61 @@ def _move_windows(windows: _Windows | None, places: Sequence[int]) -> _Windows |
     return [(bisect_left(places, first), bisect_left(places, last)) for first, last in windows]
 
 
-def _matches(
-    rule: Rule,
-    text: str,
-    lowered: str,
-    places_of: dict[tuple[str, ...], list[int]],
-    windows: _Windows | None,
-) -> Iterator[re.Match[str]]:
+class _Words:
+    """The words of rules in one text, each looked for once."""
+
+    def __init__(self, text: str, windows: _Windows | None) -> None:
+        self.text = text
+        # The one sign whose lower case is longer: places in it must be those in the text.
+        self.lowered = text.replace("\u0130", "i").lower()
+        self._windows = windows or [(0, len(text))]
+        self._holds: dict[str, bool] = {}
+        self._places: dict[str, list[int]] = {}
+        self._places_of: dict[tuple[str, ...], list[int]] = {}
+
+    def hold(self, words: Iterable[str]) -> bool:
+        """Return True if the text has one of these words, case aside."""
+        known, lowered = self._holds, self.lowered
+        for word in words:
+            if (found := known.get(word)) is None:
+                # Many words begin alike, and hardly any text has the beginning of most.
+                begins = known.get(beginning := word[:_BEGINNING])
+                if begins is None:
+                    begins = known[beginning] = beginning in lowered
+                found = known[word] = begins and word in lowered
+            if found:
+                return True
+        return False
+
+    def places(self, words: tuple[str, ...]) -> list[int]:
+        """Return where in the windows one of these words begins, in order."""
+        if words not in self._places_of:
+            places = {place for word in words for place in self._places_of_word(word)}
+            self._places_of[words] = sorted(places)
+        return self._places_of[words]
+
+    def _places_of_word(self, word: str) -> list[int]:
+        places = self._places.get(word)
+        if places is None:
+            places = self._places[word] = []
+            for first, last in self._windows if self.hold((word,)) else ():
+                place = self.lowered.find(word, first, last)
+                while place >= 0:
+                    places.append(place)
+                    place = self.lowered.find(word, place + 1, last)
+        return places
+
+
+def _matches(rule: Rule, words: _Words) -> Iterator[re.Match[str]]:
     """Yield the confirmed matches of a rule in order, without overlaps."""
+    text = words.text
     if not rule.anchors:
         for match in rule.pattern.finditer(text):
             if rule.check is None or rule.check(match):
                 yield match
         return
-    if rule.anchors not in places_of:
-        places_of[rule.anchors] = _occurrences(rule.anchors, lowered, windows)
     end = 0
-    for place in places_of[rule.anchors]:
+    for place in words.places(rule.anchors):
         if place < end:
             continue
         at_place = rule.pattern.match(text, place)
@@ -549,32 +488,17 @@ def _matches(
             end = place + (at_place.end() - place) // 8
 
 
-def _occurrences(words: Iterable[str], text: str, windows: _Windows | None) -> list[int]:
-    places = set()
-    for word in words:
-        for first, last in windows or [(0, len(text))]:
-            place = text.find(word, first, last)
-            while place >= 0:
-                places.add(place)
-                place = text.find(word, place + 1, last)
-    return sorted(places)
-
-
 def _findings(text: str, rules: Sequence[Rule], windows: _Windows | None = None) -> list[Finding]:
-    # The one sign whose lower case is longer: places in it must be those in the text.
-    lowered = text.replace("\u0130", "i").lower()
+    words = _Words(text, windows)
+    lowered = words.lowered
     findings: list[Finding] = []
-    places_of: dict[tuple[str, ...], list[int]] = {}
     for rule in rules:
-        if rule.keywords and not any(keyword in lowered for keyword in rule.keywords):
+        if rule.keywords and not words.hold(rule.keywords):
             continue
-        if rule.needs and not any(word in lowered for word in rule.needs):
+        if rule.needs and not words.hold(rule.needs):
             continue
         group: str | int = "secret" if "secret" in rule.pattern.groupindex else 0
-        findings += [
-            Finding(*match.span(group), rule.kind)
-            for match in _matches(rule, text, lowered, places_of, windows)
-        ]
+        findings += [Finding(*match.span(group), rule.kind) for match in _matches(rule, words)]
     if findings and "[redacted:" in lowered:
         placeholders = [match.span() for match in PLACEHOLDER.finditer(text)]
         starts = [start for start, _ in placeholders]
@@ -595,6 +519,11 @@ _LINE_END = re.compile(
     r"(?=(?=[A-Za-z+/_-]{0,60}\d)[\w+/.-]{4,200}={0,2}[\"']?[ \t\\]{0,4}(?:\r?\n|\Z))"
 )
 """A line end before a line that is the rest of a token and nothing else."""
+_REST = re.compile(
+    r"\n[ \t]{0,16}[\"']?(?=[A-Za-z+/_-]{0,60}\d)[\w+/.-]{4,200}={0,2}[\"']?[ \t\\]{0,4}"
+    r"(?:\r?\n|\Z)"
+)
+"""The same from the sign of the line end on, which is found many times as fast."""
 
 
 def _without(pattern: re.Pattern[str], text: str) -> tuple[str, list[int]] | None:
@@ -616,7 +545,7 @@ def _across_lines(
     text: str, rules: Sequence[Rule], findings: list[Finding], windows: _Windows | None
 ) -> list[Finding]:
     """Return the tokens of a certain form that a line end cuts in two."""
-    joined = _without(_LINE_END, text)
+    joined = _without(_LINE_END, text) if _REST.search(text) else None
     if joined is None:
         return []
     plain, places = joined

@@ -388,6 +388,13 @@ def is_url_password(match: re.Match[str]) -> bool:
 Check = Callable[[re.Match[str]], bool]
 
 
+# A credential may follow a line end that JSON has escaped (`\n`) or a character that a URL has
+# (`%3D`).
+ESCAPED = r"(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})"
+BEGINNING = rf"(?:(?<![A-Za-z0-9])|{ESCAPED})"
+"""What begins the form of a token: nothing of the text is part of it before."""
+
+
 @dataclass(frozen=True)
 class Rule:
     """One kind of thing to redact."""
@@ -417,6 +424,18 @@ class Rule:
     def __post_init__(self) -> None:
         for name in ("keywords", "anchors", "needs"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @property
+    def begins(self) -> bool:
+        """True if its keywords stand at the beginning of what it finds, behind no letter or
+        digit.
+        """
+        return (
+            bool(self.anchors)
+            and self.anchors == self.keywords
+            and isinstance(self.form, str)
+            and self.form.startswith(BEGINNING)
+        )
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:

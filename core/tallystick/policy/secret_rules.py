@@ -6,6 +6,8 @@ import base64
 import re
 
 from tallystick.policy.secret_checks import (
+    BEGINNING,
+    ESCAPED,
     Check,
     Rule,
     is_assigned_secret,
@@ -48,10 +50,7 @@ def _context(
     return Rule(kind, pattern, keywords or anchors, check, False, anchors, needs)
 
 
-# A credential may follow a line end that JSON has escaped (`\n`) or a character that a URL has
-# (`%3D`).
-_ESCAPED = r"(?<=\\[nrt])|(?<=%[0-9A-Fa-f]{2})"
-_B, _E = rf"(?:(?<![A-Za-z0-9])|{_ESCAPED})", r"(?![A-Za-z0-9])"
+_B, _E = BEGINNING, r"(?![A-Za-z0-9])"
 _GITLAB = tuple(
     f"gl{kind}-" for kind in ("pat", "dt", "ptt", "rt", "cbt", "oas", "soat", "ft", "imt", "agent")
 )
@@ -121,7 +120,7 @@ _FORM_RULES: tuple[Rule, ...] = (
     _token("stripe_key", rf"{_B}whsec_[A-Za-z0-9+/]{{24,100}}={{0,2}}", "whsec_"),
     _token(
         "jwt",
-        rf"(?:(?<![\w-])|{_ESCAPED})eyJ[\w-]{{8,4000}}+\.eyJ[\w-]{{8,16000}}+\.[\w-]{{16,2000}}",
+        rf"(?:(?<![\w-])|{ESCAPED})eyJ[\w-]{{8,4000}}+\.eyJ[\w-]{{8,16000}}+\.[\w-]{{16,2000}}",
         "eyj",
     ),
     _token("npm_token", rf"{_B}npm_[A-Za-z0-9]{{36}}{_E}", "npm_"),
@@ -152,7 +151,7 @@ _FORM_RULES: tuple[Rule, ...] = (
     _token("age_key", rf"{_B}AGE-SECRET-KEY-1[A-Z0-9]{{58}}{_E}", "age-secret-key-"),
     _token(
         "jwe",
-        rf"(?:(?<![\w-])|{_ESCAPED})eyJ[\w-]{{8,2000}}+\.[\w-]{{0,2000}}+\.[\w-]{{8,100}}+"
+        rf"(?:(?<![\w-])|{ESCAPED})eyJ[\w-]{{8,2000}}+\.[\w-]{{0,2000}}+\.[\w-]{{8,100}}+"
         r"\.[\w-]{1,16000}+\.[\w-]{16,100}",
         "eyj",
     ),

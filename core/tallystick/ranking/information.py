@@ -94,8 +94,11 @@ def later_on_same_matter(corpus: Corpus, row: int) -> Ints:
         for start, segment in zip(corpus.starts, corpus.segments, strict=False):
             postings = segment.postings(term)
             if postings is not None:
-                rows = np.unique(segment.owner[postings[0]]) + start
-                shared[rows] += rarity[term]
+                # In order, the slices of a row side by side.
+                rows = segment.owner[postings[0]]
+                if len(rows) > 1:
+                    rows = rows[np.append(True, rows[1:] != rows[:-1])]
+                shared[rows + start] += rarity[term]
     said = corpus.column("said_at")
     least = min(_SAME_MATTER, inverse_frequency(len(corpus), _ALONE))
     later = np.flatnonzero((shared >= least) & corpus.alive & (said > said[row]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -25,7 +25,7 @@ from tallystick.ranking.confidence import (
     says_enough,
 )
 from tallystick.ranking.corpus import Corpus, saturate
-from tallystick.ranking.dates import moment
+from tallystick.ranking.dates import DAY, moment
 from tallystick.ranking.order import RecallWeights, proposals, rank
 from tallystick.ranking.question import Question, ask
 from tallystick.ranking.segment import Entry
@@ -122,6 +122,15 @@ class Text(NamedTuple):
         return self.conversation is not None and self.position is None
 
 
+class _Asked(NamedTuple):
+    """What relevance is measured of: the steps of a turn ask the same."""
+
+    query: str
+    texts: tuple[Text, ...]
+    day: int
+    most: int
+
+
 @dataclass
 class _Set:
     """A corpus that follows one working set from compile to compile."""
@@ -156,6 +165,8 @@ class WorkingSets:
         self._word_vectors = word_vectors or WordVectors(self._embed_words)
         self._guard = threading.Lock()
         self._sets: list[_Set] = []
+        self._relevance: deque[tuple[_Asked, dict[str, int]]] = deque(maxlen=most)
+        """The last ones that were measured."""
         self._analysed: OrderedDict[tuple[str, str], tuple[str, int, bytes | None]] = OrderedDict()
 
     def relevance(
@@ -172,6 +183,21 @@ class WorkingSets:
         """
         if not texts or not query.strip():
             return {}
+        # A date in a query is read from its day on: nothing else depends on the moment.
+        asked = _Asked(query, tuple(texts), now // DAY, most)
+        with self._guard:
+            known = next((found for each, found in self._relevance if each == asked), None)
+        if known is not None:
+            return dict(known)
+        found, has_vector = self._measure(asked, now)
+        if has_vector or self._embedder is None:  # one that fails is asked again
+            with self._guard:
+                self._relevance.append((asked, found))
+        return dict(found)
+
+    def _measure(self, asked: _Asked, now: int) -> tuple[dict[str, int], bool]:
+        """Return the relevance of what is asked, and True if vectors took part."""
+        query, texts, _, most = asked
         with self._guard:
             corpus, ids = self._follow(texts)
         question = ask(query, [corpus], now)
@@ -195,11 +221,13 @@ class WorkingSets:
         if says_enough(question) and (
             related or (stands_alone and is_of_their_language(question, [corpus]))
         ):
-            return relevance | dict.fromkeys(sorted(notes.keys() - (related & relevance.keys())), 0)
+            unrelated = sorted(notes.keys() - (related & relevance.keys()))
+            return relevance | dict.fromkeys(unrelated, 0), vector is not None
         least = quantise(UNRELATED)
-        return {
+        kept = {
             name: value for name, value in relevance.items() if name not in notes or value >= least
         }
+        return kept, vector is not None
 
     def _follow(self, texts: Sequence[Text]) -> tuple[Corpus, dict[int, str]]:
         speakers = speakers_of([text.content for text in texts if text.in_order])
@@ -224,6 +252,7 @@ class WorkingSets:
             or len(removed) > len(distinct)
         ):
             nearest, removed, fresh = _Set(speakers=speakers), [], list(texts)
+        self._embed(fresh)
         entries = [
             Entry(nearest.docs.pop(text), None, 0, None, text.kind, None, None, None, None, None)
             for text in removed
@@ -263,6 +292,12 @@ class WorkingSets:
         else:
             self._analysed.move_to_end((content, speaker))
         return analysis
+
+    def _embed(self, texts: Sequence[Text]) -> None:
+        """Make the vectors of new texts in one call; the embedder keeps them."""
+        new = [each for each in texts if (each.content, each.speaker or "") not in self._analysed]
+        if len(new) > 1:
+            self._vectors([part for text in new for part in slices_to_embed(text.content)])
 
     def _dimension(self) -> int:
         try:

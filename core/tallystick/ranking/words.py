@@ -17,7 +17,9 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
+from typing import cast
 
+from tallystick.ranking.analyses import ANALYSES
 from tallystick.ranking.languages import (
     ENGLISH,
     function_words,
@@ -66,7 +68,7 @@ def analyze(text: str) -> list[str]:
 
     Pure: the same text always gives the same tokens. Text without letters or digits gives none.
     """
-    return [token for _, token in _tokens(text)]
+    return [token for _, token in _analyzed(text)]
 
 
 def query_terms(text: str) -> list[str]:
@@ -81,8 +83,8 @@ def indexed_words(parts: Sequence[str], *, header: str = "") -> str:
     Words stand as they were written, without case and separated by one space; `stems` gives their
     terms.
     """
-    first = _surfaces(header)
-    return "\n".join(" ".join([*first, *_surfaces(part)]) for part in parts)
+    first = _indexed(header)
+    return "\n".join(" ".join([*first, *_indexed(part)]) for part in parts)
 
 
 def content_words(text: str) -> dict[str, str]:
@@ -98,12 +100,12 @@ def words_of(text: str) -> list[tuple[str, str]]:
     """The words of a question as they stand, without case, each with its term; without the function
     words of scripts that have no spaces, unless that leaves none.
     """
-    return list(_tokens(without_function_words(text)))
+    return list(_analyzed(without_function_words(text)))
 
 
 def surfaces_of(text: str) -> list[str]:
     """The words of `text` as they stand, without case."""
-    return [surface for surface, _ in _tokens(text)]
+    return [surface for surface, _ in _analyzed(text)]
 
 
 def stems(surfaces: Sequence[str]) -> list[str]:
@@ -114,6 +116,10 @@ def stems(surfaces: Sequence[str]) -> list[str]:
 def is_function_word(surface: str) -> bool:
     """Return True if a word carries grammar rather than meaning."""
     return surface in function_words(ENGLISH)
+
+
+def _analyzed(text: str) -> Sequence[tuple[str, str]]:
+    return ANALYSES.words("tokens", text, lambda text: list(_tokens(text)))
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
@@ -135,6 +141,13 @@ def _any_compound() -> re.Pattern[str]:
     return re.compile(
         rf"{_WORD}(?:{_JOINT}{_WORD})*|(?P<unspaced>(?:(?=[{_UNSPACED}])[^\W_])+)", re.IGNORECASE
     )
+
+
+def _indexed(text: str) -> list[str]:
+    tokens = ANALYSES.known("tokens", text)
+    if tokens is not None:
+        return [surface for surface, _ in cast("Sequence[tuple[str, str]]", tokens)]
+    return ANALYSES.words("surfaces", text, _surfaces)
 
 
 def _surfaces(text: str) -> list[str]:

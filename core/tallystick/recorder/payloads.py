@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import orjson
 from pydantic import BaseModel
 
+from tallystick.costs import measured
 from tallystick.errors import InvalidInput, require
 from tallystick.records import (
     EntryKind,
@@ -269,6 +270,10 @@ class PayloadPreparer:
 
     def prepare(self, captured: Captured) -> PreparedPayload:
         """Return a payload ready to be stored. Secrets are replaced before anything is hashed."""
+        with measured("record"):
+            return self._prepare(captured)
+
+    def _prepare(self, captured: Captured) -> PreparedPayload:
         kind, pieces, summary, retention, _ = captured
         is_copied = pieces is None or isinstance(pieces, Pieces)
         copied = summary if is_copied else _chainable_summary(summary)

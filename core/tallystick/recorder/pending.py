@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
+from tallystick.costs import COSTS, Cost
 from tallystick.errors import ClosedTally, RecorderError, RunClosed
 from tallystick.recorder.chain import RunChain
 from tallystick.recorder.context import RecorderContext
@@ -185,6 +186,17 @@ class PendingStep:
             self._kinds.add(captured.kind)
             self._waiting.append(entry)
             context.write_queue.enqueue(self)
+
+    def note_cost(self, piece: str, cost: Cost) -> None:
+        """Add what a piece of work took to the costs in the metadata, unless the step has ended."""
+        with self._guard:
+            if self.ended_at is None:
+                costs = dict(self._metadata.get(COSTS, {}))
+                before = Cost(**costs.get(piece, {}))
+                self._metadata = {
+                    **self._metadata,
+                    COSTS: {**costs, piece: before.plus(cost)._asdict()},
+                }
 
     def close(
         self,

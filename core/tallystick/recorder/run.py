@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, overload
 
 from tallystick.compiler import prefix_reuse
+from tallystick.costs import Cost
 from tallystick.errors import (
     ApprovalRequired,
     ClosedTally,
@@ -262,6 +263,12 @@ class Step(_Recorded):
 
     def __repr__(self) -> str:
         return f"<Step {self.kind} {self.id}{'' if self.is_open else ', ended'}>"
+
+    def note_cost(self, piece: str, cost: Cost) -> None:
+        """Add what a piece of work took to the costs of this step, in its metadata; nothing after
+        its end.
+        """
+        self._pending.note_cost(piece, cost)
 
     def set_token_method(self, method: str) -> None:
         """Set how the tokens of this step were counted, for its receipt."""

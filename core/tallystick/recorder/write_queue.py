@@ -25,6 +25,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Protocol
 
+from tallystick.costs import measured
 from tallystick.errors import BusyTally, ClosedTally
 from tallystick.logs import get_logger
 from tallystick.recorder.payloads import PreparedPayload
@@ -295,7 +296,8 @@ class WriteQueue:
             self._write = None
         items += self._drain()
         try:
-            self._write_together(tx, items)
+            with measured("record"):
+                self._write_together(tx, items)
         except Exception as error:
             for item in reversed(items):
                 item.take_back()

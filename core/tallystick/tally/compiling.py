@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from datetime import tzinfo
 from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -208,8 +209,12 @@ def record_again(
 def _compile_measured(
     services: Services, request: CompilationRequest, home: Scope
 ) -> tuple[CompilationRequest, CompiledContext]:
-    measured = request.model_copy(update={"relevance": _relevance(services, request)})
-    compiled = compile_context(measured, counter=services.counter(measured.model))
+    prepared = compiler.prepare(request)
+    relevance = _relevance(services, request, compiler.visible_items(prepared))
+    measured = request.model_copy(update={"relevance": relevance})
+    compiled = compile_context(
+        measured, counter=services.counter(measured.model), prepared=prepared
+    )
     return measured, _with_codes(services, compiled, home)
 
 
@@ -273,19 +278,27 @@ def _with_codes(services: Services, compiled: CompiledContext, home: Scope) -> C
 
 
 def _detach_mappings(record: _Record) -> _Record:
-    """Copy the mappings of a record, because its holder may edit them before they are recorded."""
+    """Copy the mappings of a record, because its holder may edit them before they are recorded.
+    Nothing else in a record can be changed.
+    """
+    copies: dict[str, Any] = {}
     if isinstance(record, Memory):
-        mappings: object = record.attributes
+        if record.attributes:
+            copies["attributes"] = deepcopy(record.attributes)
     else:
-        mappings = record.metadata or record.source_ref.metadata
-    return record.model_copy(deep=True) if mappings else record
+        if record.metadata:
+            copies["metadata"] = deepcopy(record.metadata)
+        if (ref := record.source_ref).metadata:
+            copies["source_ref"] = ref.model_copy(update={"metadata": deepcopy(ref.metadata)})
+    return record.model_copy(update=copies) if copies else record
 
 
-def _relevance(services: Services, request: CompilationRequest) -> dict[str, int]:
+def _relevance(
+    services: Services, request: CompilationRequest, items: tuple[ContextItem, ...]
+) -> dict[str, int]:
     """Score by id how well each visible candidate answers the query, or the latest user message;
     never below what the request says already.
     """
-    items = compiler.visible_items(request)
     query = request.query if request.query is not None else compiler.latest_request(items, request)
     if query is None:
         return request.relevance

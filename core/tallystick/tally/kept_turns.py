@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tallystick.costs import measured
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.memory.change import require_reason
 from tallystick.recorder import (
@@ -54,6 +55,19 @@ def keep_turn(
     from an earlier one with the same request. What was said before it is kept has the time of that,
     `occurred_at`, in microseconds UTC. Raises what `remember_many` does.
     """
+    with measured("capture"):
+        return _keep_turn(view, run, user, assistant, unkept_answer, observer, idempotency_key)
+
+
+def _keep_turn(
+    view: MemoryView,
+    run: Run,
+    user: str | None,
+    assistant: str | None,
+    unkept_answer: str | None,
+    observer: str,
+    idempotency_key: str | None,
+) -> list[Remembered]:
     spoken = {"user": user, "assistant": assistant}
     turns = {
         role: _turn(view, run, role, text, occurred_at)

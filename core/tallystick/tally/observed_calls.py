@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from tallystick.access import widens
+from tallystick.costs import Piece, measured
 from tallystick.errors import RunClosed
 from tallystick.recorder import (
     RecorderContext,
@@ -27,6 +28,13 @@ from tallystick.records import (
     StepKind,
 )
 from tallystick.tally.services import Services
+
+_PIECES: Mapping[StepKind, Piece] = {
+    "memory_read": "recall",
+    "memory_write": "remember",
+    "compile": "compile",
+    "policy_check": "policy",
+}
 
 
 class ObservedCall:
@@ -80,6 +88,19 @@ def observe(
     Its step is the open one, else one of its own in the open run, else none. A refusal inside is
     journaled before it is raised; an error fails a step of its own.
     """
+    with (
+        measured(_PIECES.get(kind, "record")) as meter,
+        _observed(services, actor, scope, kind, name) as call,
+    ):
+        yield call
+    if call.step is not None and services.settings.record_costs:
+        call.step.note_cost(meter.piece, meter.cost)
+
+
+@contextmanager
+def _observed(
+    services: Services, actor: Actor, scope: Scope, kind: StepKind, name: str
+) -> Iterator[ObservedCall]:
     recorder, call = services.recorder, partial(ObservedCall, services, actor, scope)
     with services.gate.journaling(actor):
         step, run = active_step.get(), active_run.get()

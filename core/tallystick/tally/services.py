@@ -37,6 +37,7 @@ from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.rules import ToolClassSource
 from tallystick.ports import Clock, Ids, Models, Reranker, TokenCounter
 from tallystick.ranking import RecallWeights, WorkingSets
+from tallystick.ranking.analyses import ANALYSES
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
 from tallystick.records import Actor, CallContext, PolicyRule, tuple_of
 from tallystick.settings import Settings
@@ -337,6 +338,7 @@ class Services:
         """Drop all text that is cached in memory for speed; it is read anew when it is needed."""
         self.memory.corpora.drop()
         self.memory.corpora.remove_erased()
+        ANALYSES.clear()
         self.working_sets = WorkingSets(
             self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
         )

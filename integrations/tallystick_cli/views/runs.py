@@ -74,6 +74,22 @@ def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
     )
 
 
+def cost_table(costs: Mapping[str, Mapping[str, int]]) -> Table:
+    """Return what the pieces of a step took."""
+    return table(
+        costs.items(),
+        "",
+        "Costs",
+        piece=lambda row: row[0],
+        cpu=lambda row: f"{row[1]['cpu_us'] / 1_000:.1f} ms",
+        wall=lambda row: f"{row[1]['wall_us'] / 1_000:.1f} ms",
+        reads=lambda row: str(row[1]["reads"]),
+        writes=lambda row: str(row[1]["writes"]),
+        embeddings=lambda row: str(row[1]["embeddings"]),
+        analyses=lambda row: str(row[1]["analyses"]),
+    )
+
+
 def step_table(steps: Iterable[records.StepRecord]) -> Table:
     """Return the steps of a run, as a table."""
 

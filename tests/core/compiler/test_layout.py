@@ -185,6 +185,7 @@ def test_the_room_shows_few_names() -> None:
         "diff_compiled",
         "latest_request",
         "outline",
+        "prepare",
         "prefix_reuse",
         "prompt_text",
         "receipts_wanted",

@@ -743,5 +743,5 @@ def test_a_long_hostile_text_is_searched_once_however_often_it_is_redacted() -> 
     assert redactor.redact_text(text) == first
     assert redactor.redact_json({"content": text}).value == {"content": first.text}
     assert confirmed == searched
-    kept = repr(vars(redactor)["_long_texts"])
+    kept = repr(vars(redactor)["_known_texts"])
     assert "PASS" not in kept

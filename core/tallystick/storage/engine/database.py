@@ -41,6 +41,7 @@ from sqlalchemy import URL, Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
 from tallystick.aio import on_event_loop
+from tallystick.costs import count
 from tallystick.errors import (
     BusyTally,
     ClosedTally,
@@ -198,8 +199,9 @@ class Database:
         """
         self._refuse_inside(name)
         line = self._line_of(writes)
+        count("writes")
         if line.queue.waiting or line.writer.turn.locked():
-            return self.submit(unit, name=name, writes=writes, reads=reads).result()
+            return self._put(unit, name, writes, reads).result()
         with line.writer.turn:
             return line.writer.commit_one(unit, name, writes, reads)
 
@@ -286,6 +288,20 @@ class Database:
         raise.
         """
         self._refuse_inside(name)
+        count("writes")
+        return self._put(unit, name, writes, reads, deferred=deferred, size=size, prepare=prepare)
+
+    def _put(
+        self,
+        unit: Unit[T],
+        name: str,
+        writes: Writes,
+        reads: Sequence[Read],
+        *,
+        deferred: bool = False,
+        size: Callable[[], int] = lambda: 0,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> Future[T]:
         submitted = Submitted(unit, name, writes, reads, size=size, prepare=prepare)
         self._line_of(writes).queue.put(submitted, deferred=deferred)
         return submitted.answer
@@ -347,6 +363,7 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """Yield a connection on which all statements see one committed state."""
         self._check()
+        count("reads")
         try:
             connection = self._snapshot()
             try:

@@ -32,6 +32,7 @@ from sqlalchemy import Connection
 
 from tallystick.errors import StorageError
 from tallystick.logs import get_logger
+from tallystick.ranking.analyses import ANALYSES
 from tallystick.ranking.corpus import Corpus
 from tallystick.ranking.frozen import freeze, thaw
 from tallystick.ranking.segment import Entry
@@ -322,6 +323,8 @@ class CorpusCache:
 
     def _size(self) -> int:
         shared = 0 if self.word_vectors is None else self.word_vectors.bytes
+        # They are those of the process: a tally with a small cache is not charged with all.
+        shared += min(ANALYSES.bytes, self.most_bytes // 8)
         return shared + sum(entry.corpus.bytes for entry in self._entries.values())
 
     def _is_large(self, scope_id: int, count: int, dimension: int) -> bool:

@@ -507,13 +507,19 @@ def _text(value: Mapping[str, Any]) -> str:
 
 
 def _contains_float(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(map(_contains_float, value.values()))
-    return (
-        any(map(_contains_float, value))
-        if isinstance(value, list | tuple)
-        else isinstance(value, float)
-    )
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        kind = type(value)
+        if kind is str or kind is int or value is None:
+            continue
+        if isinstance(value, float):
+            return True
+        if isinstance(value, Mapping):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return False
 
 
 def _run(row: Any) -> RunRecord:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Connection, delete, func, select, tuple_
+from sqlalchemy import Connection, bindparam, delete, func, select, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.storage.engine import containment, tables
@@ -35,6 +35,17 @@ class StoredValue(NamedTuple):
     updated_at: int
     """Microseconds UTC."""
     expires_at: int
+
+
+_VALUES = (
+    select(_t.c.lifetime, _t.c.name, _t.c.body, _t.c.updated_at, _t.c.expires_at)
+    .where(
+        _t.c.scope_id.in_(bindparam("scope_ids", expanding=True)),
+        tuple_(_t.c.lifetime, _t.c.holder).in_(bindparam("holders", expanding=True)),
+        _t.c.expires_at > bindparam("at"),
+    )
+    .order_by(_t.c.name)
+)
 
 
 def put(
@@ -68,9 +79,8 @@ def values_of(
     connection: Connection, scope_ids: Sequence[int], holders: Sequence[Holder], *, at: int
 ) -> list[StoredValue]:
     """Return the values of holders that have not expired, in the order of names."""
-    query = select(_t.c.lifetime, _t.c.name, _t.c.body, _t.c.updated_at, _t.c.expires_at)
-    query = query.where(_held(scope_ids, holders), _t.c.expires_at > at)
-    return [StoredValue._make(row) for row in connection.execute(query.order_by(_t.c.name))]
+    values = {"scope_ids": list(scope_ids), "holders": list(map(tuple, holders)), "at": at}
+    return [StoredValue._make(row) for row in connection.execute(_VALUES, values)]
 
 
 def remove(
