@@ -475,7 +475,7 @@ def chroma_alone(conversation: Conversation) -> Iterator[Search]:
     embedder = StaticEmbedder()
     client = chromadb.EphemeralClient(Settings(anonymized_telemetry=False))
     collection = client.create_collection(
-        f"eval-{conversation.id}",
+        _collection(conversation),
         embedding_function=None,
         configuration={
             "hnsw": {
@@ -494,7 +494,12 @@ def chroma_alone(conversation: Conversation) -> Iterator[Search]:
     yield lambda query: collection.query(
         query_embeddings=[embedder.embed([query])[0]], n_results=most
     )["ids"][0]
-    client.delete_collection(f"eval-{conversation.id}")
+    client.delete_collection(_collection(conversation))
+
+
+def _collection(conversation: Conversation) -> str:
+    """Return a name that Chroma takes: letters of one script only."""
+    return f"eval-{conversation.id.encode().hex()}"
 
 
 def fused(systems: Sequence[Search], *, k: int = 60) -> Search:

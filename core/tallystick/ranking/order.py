@@ -52,7 +52,7 @@ class RecallWeights(Record):
     """Best score in the conversation that the turn belongs to."""
     date: float = Field(default=5.0, allow_inf_nan=False)
     """The memory is of a date that the query names."""
-    speaker: float = Field(default=3.5, allow_inf_nan=False)
+    speaker: float = Field(default=3.0, allow_inf_nan=False)
     """The one speaker named in the query said it."""
     long_answers: float = Field(default=-3.0, allow_inf_nan=False)
     """An assistant said it, in a conversation whose assistant answers at length."""
@@ -167,7 +167,7 @@ def unread_share(question: Question, vectors: WordVectors | None) -> float:
     """
     import numpy as np
 
-    words = list(question.words)
+    words = [word for word, term in question.words.items() if term not in question.names]
     known = vectors(words) if vectors is not None and words else None
     if known is None:
         return 0.0

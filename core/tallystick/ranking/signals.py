@@ -175,6 +175,9 @@ class Candidates:
             row_words = pool.corpus.words_of(pool.rows)
             best.append(likest_words(self.question, pool.corpus, *row_words, self.vectors))
         likest = _join(best)
+        for place, term in enumerate(self.question.words.values()):
+            if bearers := self.question.names.get(term):
+                likest[self.spoken_by(bearers.__contains__), place] = 0.0
         own = np.vstack([likest, np.zeros((1, likest.shape[1]))])
         for step, places in self.beside.items():
             # The page of an assistant has a word for every question.
