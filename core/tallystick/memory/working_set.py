@@ -32,6 +32,7 @@ from tallystick.memory.recall import (
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.session_state import Entry, Habits, KeptSession, SessionState
 from tallystick.memory.supersession import freshness_of, is_current
+from tallystick.memory.unusual import REQUESTS, best_match, usual_match
 from tallystick.ports import TokenCounter
 from tallystick.ranking import Corpus
 from tallystick.ranking.information import (
@@ -40,7 +41,6 @@ from tallystick.ranking.information import (
     later_on_same_matter,
     stated,
 )
-from tallystick.ranking.question import inverse_frequency
 from tallystick.ranking.signals import is_assistant
 from tallystick.records import (
     Actor,
@@ -86,12 +86,6 @@ _LINKS = 8
 """Statements of one fact that are looked at."""
 _OF_BEST = 0.6
 """The part of the best score that a piece has at least."""
-_QUANTILE = 0.8
-"""The part of a user's requests whose best match is a usual one."""
-_REQUESTS, _PRIOR, _PRIOR_MATCH = 40, 8, 2.5
-"""The latest requests of a user whose best matches say what is usual; the number of those that
-stand for them at first, and their match, in nats: that of a word which one text in twelve has.
-"""
 _SECOND = 1_000_000
 
 
@@ -157,12 +151,18 @@ def working_set(
     state = before if before and not begins else SessionState(began=now, before=habits.began)
     is_asked_again = not begins and turn is not None and state.turn == turn
     found: Sequence[Hit] = ()
+    match = 0.0
     if request.text.strip() and request.most and not is_asked_again:
         asked = RecallRequest(limit=_FOUND, namespace=request.namespace)
-        found = recall(context, actor, scope_list, request.text, asked, logged=False)
-        if request.running is not None:
-            found = [hit for hit in found if hit.memory.conversation != request.running]
-    match = found[0].signals.get("text", 0.0) if found else 0.0
+        best = best_match(context, scope_list, request.text, asked, besides=request.running)
+        # The first hit has at most the best words: mostly they say already that nothing is found.
+        match, usually = best.score, usual_match(habits.matches, best.texts)
+        if match > 0 and match >= usually:
+            found = recall(context, actor, scope_list, request.text, asked, logged=False)
+            if request.running is not None:
+                found = [hit for hit in found if hit.memory.conversation != request.running]
+            match = found[0].signals.get("text", 0.0) if found else 0.0
+            found = found if match > 0 and match >= usually else ()
 
     def choose() -> WorkingSet:
         with context.store.database.read() as connection, reading(connection):
@@ -170,7 +170,7 @@ def working_set(
             chooser.keep(state.entries)
             if begins:
                 chooser.add_profile()
-            if match > 0 and match >= chooser.usual_match(habits.matches):
+            if found:
                 chooser.add_matches(found)
             return chooser.working_set()
 
@@ -189,7 +189,7 @@ def working_set(
         matches = (*habits.matches, *([round(match, 4)] if request.text.strip() else []))
         warnings = kept.store(
             replace(state, entries=entries, turn=turn, last=now),
-            Habits(matches[-_REQUESTS:], state.began if begins else habits.began),
+            Habits(matches[-REQUESTS:], state.began if begins else habits.began),
             now,
         )
         chosen = chosen.model_copy(update={"warnings": warnings})
@@ -259,7 +259,10 @@ class _Chooser:
         self._searched: SearchedScopes | None = None
         self._learned: dict[str, AppliedChange] | None = None
         self._chosen: dict[str, _Chosen] = {}
-        self._contents: list[Content] = []
+        self._loaded: dict[int, memories.Stored | None] = {}
+        """The memories that were read, by number; None for one that is not shown."""
+        self._contents: dict[str, Content] = {}
+        """What the chosen memories say, by id, as far as it was compared."""
         self._facts: set[int] = set()
         """What is in and is no statement."""
         self._origins: tuple[set[int], set[int]] = set(), set()
@@ -396,16 +399,6 @@ class _Chooser:
         latest = [row for row in later.tolist() if stated_rows[row]][:1]
         return self._load([int(corpus.column("doc")[row]) for row in latest])
 
-    def usual_match(self, matches: Sequence[float]) -> float:
-        """Return the best match that a request of the user usually has, of those that are known;
-        what is above is unusual.
-        """
-        texts = sum(map(len, self._corpora().values()))
-        # Where texts are few, no word is rare.
-        prior = min(_PRIOR_MATCH, inverse_frequency(texts, 1) - 1.0)
-        known = sorted([*matches[-_REQUESTS:], *[prior] * _PRIOR])
-        return known[int(_QUANTILE * (len(known) - 1))]
-
     def add_matches(self, found: Sequence[Hit]) -> None:
         """Add the hits of a request that are near the best one."""
         least = _OF_BEST * max(hit.score for hit in found)
@@ -511,8 +504,15 @@ class _Chooser:
         return self._searched.corpora
 
     def _load(self, docs: Collection[int]) -> list[memories.Stored]:
-        loaded = memories.get_docs(self._connection, docs, within=list(self._corpora()))
-        return self._visible(loaded.values())
+        """Return those of some memories that hold, and that the actor may read; each is read
+        once.
+        """
+        new = [doc for doc in docs if doc not in self._loaded]
+        if new:
+            loaded = memories.get_docs(self._connection, new, within=list(self._corpora()))
+            visible = {each.doc: each for each in self._visible(loaded.values())}
+            self._loaded |= {doc: visible.get(doc) for doc in new}
+        return [stored for doc in docs if (stored := self._loaded[doc]) is not None]
 
     def _visible(self, stored: Iterable[memories.Stored]) -> list[memories.Stored]:
         """Return those that hold, and that the actor may read."""
@@ -543,7 +543,14 @@ class _Chooser:
         ):
             return False
         content = content_of(shown_text(memory))
-        return not any(says_the_same(content, other) for other in self._contents)
+        for memory_id, chosen in self._chosen.items():
+            other = self._contents.get(memory_id)
+            if other is None:
+                other = content_of(shown_text(chosen.stored.memory))
+                self._contents[memory_id] = other
+            if says_the_same(content, other):
+                return False
+        return True
 
     def _read_by_learner(self, statements: Sequence[memories.Stored]) -> set[int]:
         """Return those of some statements that a learner has read: what lasts of them is in facts.
@@ -569,7 +576,6 @@ class _Chooser:
     def _add(self, chosen: _Chosen) -> None:
         memory = chosen.stored.memory
         self._chosen[memory.id] = chosen
-        self._contents.append(content_of(shown_text(memory)))
         if memory.kind not in _STATEMENTS:
             self._facts.add(chosen.stored.doc)
 

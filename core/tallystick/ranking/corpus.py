@@ -272,10 +272,10 @@ class Corpus:
         """BM25 of every row: of its best slice. `weights` maps a term to its inverse document
         frequency.
 
-        Terms in `names` do not count in what the speakers say who bear them. Robertson and Zaragoza, "The
-        Probabilistic Relevance Framework: BM25 and Beyond" (2009): the sum over terms of weight *
-        tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average)). Terms are added in the order of
-        the mapping.
+        Terms in `names` do not count in what the speakers say who bear them. Robertson and
+        Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009): the sum over
+        terms of weight * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average)). Terms are
+        added in the order of the mapping.
         """
         import numpy as np
 

@@ -127,7 +127,7 @@ def rank(
     candidates = Candidates(question, pools, vectors)
     if not len(candidates):
         return []
-    weights = weights.for_unread(unread_share(question, vectors))
+    weights = weights.for_unread(candidates.unread_share)
     score = np.zeros(len(candidates), dtype=np.float64)
     columns: dict[str, Floats] = {}
     for signal in SIGNALS:
@@ -159,20 +159,6 @@ def rank(
             zip(docs[order].tolist(), score[order].tolist(), strict=True)
         )
     ]
-
-
-def unread_share(question: Question, vectors: WordVectors | None) -> float:
-    """Return the share of a question's words, by rarity, to which the embedder gives no vector; 0
-    where it gives no vectors of words at all.
-    """
-    import numpy as np
-
-    words = [word for word, term in question.words.items() if term not in question.names]
-    known = vectors(words) if vectors is not None and words else None
-    if known is None:
-        return 0.0
-    rarity = np.array([question.weights[question.words[word]] for word in words])
-    return float(rarity[~known.any(axis=1)].sum() / rarity.sum())
 
 
 def rows_within(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    Vectors = NDArray[np.float32]
 
 QUERY_READ = 4_000
 """Characters of a query that are read: half of them at its beginning, half at its end."""
@@ -147,9 +148,7 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
         text=query,
         meaning=" ".join(surfaces) or query,
         words={
-            surface: term
-            for surface, term in words.items()
-            if surface in surfaces or term in names
+            surface: term for surface, term in words.items() if surface in surfaces or term in names
         },
         listed=listed.intersection(surfaces),
         forms=forms,
@@ -229,13 +228,15 @@ def likest_words(
     corpus: Corpus,
     numbers: NDArray[np.int32],
     counts: Ints,
+    meant: Vectors | None,
     vectors: WordVectors | None,
 ) -> Floats:
     """Return for each candidate (rows) and each word of the question (columns) the likeness of the
     likest of the candidate's own words; 0 where it has none.
 
     `numbers` are the words of the candidates, one candidate after the other, and `counts` says how
-    many each has. It is the inner half of MaxSim (Khattab and Zaharia, "ColBERT", 2020).
+    many each has; `meant` are the vectors of the question's words, if there are any. It is the
+    inner half of MaxSim (Khattab and Zaharia, "ColBERT", 2020).
     """
     import numpy as np
 
@@ -249,15 +250,19 @@ def likest_words(
     is_present[numbers] = True
     distinct = np.flatnonzero(is_present)
     place = (np.cumsum(is_present) - 1)[numbers]
-    likeness = _word_likeness(question, corpus, distinct, vectors)
+    likeness = _word_likeness(question, corpus, distinct, meant, vectors)
     for column, of_word in enumerate(likeness):
         best[filled, column] = np.maximum.reduceat(of_word[place], starts)
     return best
 
 
 def _word_likeness(
-    question: Question, corpus: Corpus, distinct: Ints, vectors: WordVectors | None
-) -> NDArray[np.float32]:
+    question: Question,
+    corpus: Corpus,
+    distinct: Ints,
+    meant: Vectors | None,
+    vectors: WordVectors | None,
+) -> Vectors:
     """Return the likeness of each word of the question (rows) to words of the corpus (columns); 1
     for equal terms.
     """
@@ -272,9 +277,8 @@ def _word_likeness(
         for place, (word, term) in enumerate(question.words.items())
         if word not in question.listed and term not in question.names
     ]
-    meant = vectors([words[place] for place in content]) if vectors and content else None
-    if vectors is not None and meant is not None:
-        cosines = vocabulary.cosines(distinct, meant, vectors)
+    if vectors is not None and meant is not None and content:
+        cosines = vocabulary.cosines(distinct, meant[content], vectors)
         if cosines is not None:
             np.clip(cosines, 0.0, 1.0, out=cosines)
             # To the power of 1.5: a word that is only a little alike counts less.

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
+    Vectors = NDArray[np.float32]
 
 _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
 """The names by which protocols call the speaker that is a model."""
@@ -130,6 +131,31 @@ class Candidates:
         return _join([pool.corpus.column(name)[pool.rows] for pool in self.pools])
 
     @cached_property
+    def meant(self) -> Vectors | None:
+        """The vectors of the question's words, in their order; None where there are none."""
+        words = list(self.question.words)
+        return self.vectors(words) if self.vectors is not None and words else None
+
+    @cached_property
+    def unread_share(self) -> float:
+        """The share of the question's words, speakers' names aside, by rarity, to which the
+        embedder gives no vector; 0 where it gives no vectors of words at all.
+        """
+        import numpy as np
+
+        if self.meant is None:
+            return 0.0
+        question = self.question
+        rarity = np.array(
+            [
+                0.0 if term in question.names else question.weights[term]
+                for term in question.words.values()
+            ]
+        )
+        total = rarity.sum()
+        return float(rarity[~self.meant.any(axis=1)].sum() / total) if total else 0.0
+
+    @cached_property
     def session(self) -> Ints:
         """The conversation of each, numbered over all pools; -1 for loose notes."""
         import numpy as np
@@ -173,7 +199,8 @@ class Candidates:
         best = []
         for pool in self.pools:
             row_words = pool.corpus.words_of(pool.rows)
-            best.append(likest_words(self.question, pool.corpus, *row_words, self.vectors))
+            meant = (self.meant, self.vectors)
+            best.append(likest_words(self.question, pool.corpus, *row_words, *meant))
         likest = _join(best)
         for place, term in enumerate(self.question.words.values()):
             if bearers := self.question.names.get(term):
