@@ -41,7 +41,7 @@ from tallystick.ranking.information import (
     later_on_same_matter,
     stated,
 )
-from tallystick.ranking.signals import is_assistant
+from tallystick.ranking.signals import USER, is_assistant
 from tallystick.records import (
     Actor,
     AppliedChange,
@@ -74,6 +74,8 @@ _KINDS: tuple[tuple[ChosenAs, tuple[str, ...]], ...] = (
 )
 """The kinds of a profile, in the order in which they are served."""
 _OVER = ("done", "cancelled")
+_FIRST = 1e6
+"""Added to what the statements of the user tell: they come before those of others in the scope."""
 _READ = 48
 """Memories of one reason that are read, those that tell most."""
 _LARGEST = 3
@@ -442,6 +444,8 @@ class _Chooser:
                     rows = rows[self._statements(corpus)[rows]]
                     rows = rows[worth[rows] >= _LEAST * _median(worth[rows])]
                     worth_of_rows = worth[rows] * answered_as_task(corpus, rows)
+                    # What others said comes after all that the user said.
+                    worth_of_rows = worth_of_rows + _FIRST * self._own(corpus, rows)
                 else:
                     worth_of_rows = worth[rows]
                 order = (-worth_of_rows).argsort(kind="stable")[:_READ]
@@ -451,7 +455,7 @@ class _Chooser:
             if why == "statement":
                 read = self._read_by_learner(loaded)
                 loaded = [each for each in loaded if each.doc not in read]
-                docs = {each.doc: docs[each.doc] * self._worth(each.memory) for each in loaded}
+                docs = {each.doc: self._worth(each.memory, docs[each.doc]) for each in loaded}
             loaded.sort(key=lambda each: (-docs[each.doc], each.doc))
             yield why, [each for each in loaded if _is_open(each.memory)]
 
@@ -475,11 +479,22 @@ class _Chooser:
             )
         return self._learned
 
-    def _worth(self, memory: Memory) -> float:
-        """Return what a statement counts for beside what it tells: less where it asks or quotes,
-        and where others say as much in fewer tokens.
+    def _worth(self, memory: Memory, told: float) -> float:
+        """Return what a statement counts for that tells so much: less where it asks or quotes, and
+        where others say as much in fewer tokens.
         """
-        return stated(memory.content) / math.sqrt(self._count(memory.content) or 1)
+        first = _FIRST if told >= _FIRST else 0.0
+        worth = (told - first) * stated(memory.content)
+        worth /= math.sqrt(self._count(memory.content) or 1)
+        return worth + (first if memory.created_by == self._actor.user else 0.0)
+
+    def _own(self, corpus: Corpus, rows: Any) -> Any:
+        """Return for each row True if the user said it, or nobody by name."""
+        import numpy as np
+
+        numbers = corpus.vocabulary.speakers
+        own = [-1, *(numbers[name] for name in (USER, self._actor.user) if name in numbers)]
+        return np.isin(corpus.column("speaker")[rows], own)
 
     def _statements(self, corpus: Corpus) -> Any:
         """Return for each row True for what a person said, outside of the running session."""

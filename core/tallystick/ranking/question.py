@@ -137,10 +137,10 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
         every = [term, *sorted(forms.get(surface, ()))]
         inverse = weight(*every) * (_LISTED if surface in listed else 1.0)
         weights |= {form: max(inverse, weights.get(form, 0.0)) for form in every}
-    names = {
+    borne = {
         term: frozenset(bearers[term]) for term in dict.fromkeys(words.values()) if term in bearers
     }
-    for term, who in names.items():
+    for term, who in borne.items():
         said = sum(corpus.frequency(term, unless_by=who) for corpus in corpora)
         weights[term] = inverse_frequency(statistics.slices, said)
     speakers = frozenset(_subject(query, named))
@@ -148,12 +148,12 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
         text=query,
         meaning=" ".join(surfaces) or query,
         words={
-            surface: term for surface, term in words.items() if surface in surfaces or term in names
+            surface: term for surface, term in words.items() if surface in surfaces or term in borne
         },
         listed=listed.intersection(surfaces),
         forms=forms,
         weights=weights,
-        names=names,
+        names=borne,
         speakers=speakers,
         dates=spans(query, now, _languages_of_dates(query, own, corpora)),
         average_length=statistics.average_length,

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
 """The names by which protocols call the speaker that is a model."""
+USER = "user"
+"""The name under which protocols, and the turns that adapters keep, have the person who asks."""
 _LONG = 3.0
 """How many times the words of the others' median turn those of the assistants' must be. Chats with
 an assistant measured 6 to 20, friends at most 1.4.
