@@ -54,8 +54,8 @@ class RecallWeights(Record):
     """The memory is of a date that the query names."""
     speaker: float = Field(default=3.0, allow_inf_nan=False)
     """The one speaker named in the query said it."""
-    long_answers: float = Field(default=-3.0, allow_inf_nan=False)
-    """An assistant said it, in a conversation whose assistant answers at length."""
+    long_answers: float = Field(default=-4.0, allow_inf_nan=False)
+    """An assistant who answers at length repeats what the turn before says."""
     vector_only: float = Field(default=-1.0, allow_inf_nan=False)
     """Filters leave less than a tenth of the scope, and only the vector speaks for it."""
     freshness: float = Field(default=0.0, allow_inf_nan=False)

@@ -192,12 +192,8 @@ class Candidates:
         return _join(flags)
 
     @cached_property
-    def likest(self) -> Floats:
-        """For each, and each word of the question, the likeness of the likest of its own words, or
-        less of one in a turn beside it.
-        """
-        import numpy as np
-
+    def own_likest(self) -> Floats:
+        """For each, and each word of the question, the likeness of the likest of its own words."""
         best = []
         for pool in self.pools:
             row_words = pool.corpus.words_of(pool.rows)
@@ -207,6 +203,14 @@ class Candidates:
         for place, term in enumerate(self.question.words.values()):
             if bearers := self.question.names.get(term):
                 likest[self.spoken_by(bearers.__contains__), place] = 0.0
+        return likest
+
+    @cached_property
+    def likest(self) -> Floats:
+        """The same, or less of the likest word in a turn beside it."""
+        import numpy as np
+
+        likest = self.own_likest
         own = np.vstack([likest, np.zeros((1, likest.shape[1]))])
         for step, places in self.beside.items():
             # The page of an assistant has a word for every question.
@@ -318,7 +322,20 @@ def _speaker(candidates: Candidates, score: Floats) -> Floats | None:
 
 
 def _long_answers(candidates: Candidates, score: Floats) -> Floats:
-    return (candidates.in_long_answers & candidates.by_assistant).astype("f8")
+    import numpy as np
+
+    pages = (candidates.in_long_answers & candidates.by_assistant).astype("f8")
+    if not pages.any():
+        return pages
+    # What the turn before a page says already, the page repeats; the rest it tells itself.
+    own = candidates.own_likest
+    before = np.vstack([own, np.zeros((1, own.shape[1]))])[candidates.beside[-1]]
+    weights = np.array([candidates.question.weights[t] for t in candidates.question.words.values()])
+    total = (own * weights).sum(axis=1)
+    repeated = (np.minimum(own, before) * weights).sum(axis=1)
+    share = np.divide(repeated, total, out=np.ones(len(total)), where=total > 0)
+    repeats: Floats = pages * np.sqrt(share)
+    return repeats
 
 
 SIGNALS = (
@@ -342,7 +359,8 @@ SIGNALS = (
     Signal("speaker", "The one speaker named in the query said it.", _speaker),
     Signal(
         "long_answers",
-        "An assistant said it, in a conversation whose assistant answers at length.",
+        "An assistant said it, who answers at length, and the turn before says it too: the square "
+        "root of the share.",
         _long_answers,
     ),
 )
