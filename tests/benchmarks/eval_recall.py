@@ -1,7 +1,8 @@
 """Evidence recall on conversations in the LoCoMo format: how often recall finds the turns that
 answer a question, and how many of them the product's own pack carries.
 
-Run it with `make eval-recall DATA=one.json,another.json`. One table has every set, each of its
+Run it with `make eval-recall DATA=one.json,another.json`; without DATA it measures the small sets
+of our own. One table has every set, each of its
 harder variants, and rows that are generated from sentences of our own. Each conversation becomes a
 scope of its own, each of its sessions a conversation (`conv-26/session-3`), each turn a memory with
 its speaker and its time; an image caption follows the text. Baselines and ours see the
@@ -52,6 +53,11 @@ from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick.tokens import counter_for
 
+OWN_SETS = tuple(sorted((Path(__file__).parents[1] / "fixtures" / "recall").glob("*.json")))
+"""Small labelled sets of further kinds: a group chat in which nicknames are named, meetings of many
+speakers, traces of tools, preferences that a request asks for, Chinese chats of several users. They
+were labelled before the order was changed; `SHA256SUMS` beside them names their bytes.
+"""
 ADVERSARIAL = "adversarial"
 """The kind of a question whose premise is false; it is no part of any mean."""
 _KINDS = {1: "multi-hop", 2: "temporal", 3: "inference", 4: "single-hop", 5: ADVERSARIAL}
@@ -469,7 +475,7 @@ def chroma_alone(conversation: Conversation) -> Iterator[Search]:
     embedder = StaticEmbedder()
     client = chromadb.EphemeralClient(Settings(anonymized_telemetry=False))
     collection = client.create_collection(
-        f"eval-{conversation.id}",
+        _collection(conversation),
         embedding_function=None,
         configuration={
             "hnsw": {
@@ -488,7 +494,12 @@ def chroma_alone(conversation: Conversation) -> Iterator[Search]:
     yield lambda query: collection.query(
         query_embeddings=[embedder.embed([query])[0]], n_results=most
     )["ids"][0]
-    client.delete_collection(f"eval-{conversation.id}")
+    client.delete_collection(_collection(conversation))
+
+
+def _collection(conversation: Conversation) -> str:
+    """Return a name that Chroma takes: letters of one script only."""
+    return f"eval-{conversation.id.encode().hex()}"
 
 
 def fused(systems: Sequence[Search], *, k: int = 60) -> Search:
@@ -658,9 +669,13 @@ def report(row: str, results: Results) -> None:
         low, high = interval([one["R@10"] for one in rows])
         absent = " " * 9 * (len(_MEASURES) - len(measures))
         print(f"  {name:<20}{cells}{absent}   R@10 {low:.1f} to {high:.1f}")
-    for baseline in (_FUSED, _TEXT_ALONE):
+    for baseline in (_FTS5, _FUSED, _TEXT_ALONE):
         if baseline in asked:
-            print(f"  {_RECALL} against {baseline}: {_difference(asked[_RECALL], asked[baseline])}")
+            differences = ", ".join(
+                f"{key} {_difference(asked[_RECALL], asked[baseline], key)}"
+                for key in ("R@5", "R@10")
+            )
+            print(f"  {_RECALL} against {baseline}: {differences}")
     for name in asked:
         if name.startswith(f"{_RECALL}, ") and name != _TEXT_ALONE:
             print(f"  {name} against {_RECALL}: {_difference(asked[name], asked[_RECALL])}")
@@ -699,8 +714,10 @@ def report_ablation(row: str, results: Results) -> None:
             print(f"  {name:<34}{mean(rows, 'R@10'):>8.1f}  {_difference(rows, asked[_RECALL])}")
 
 
-def _difference(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> str:
-    differences = [one["R@10"] - other["R@10"] for one, other in zip(rows, others, strict=True)]
+def _difference(
+    rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], key: str = "R@10"
+) -> str:
+    differences = [one[key] - other[key] for one, other in zip(rows, others, strict=True)]
     low, high = interval(differences)
     return f"{np.mean(differences):+.1f} [{low:+.1f}, {high:+.1f}]"
 
@@ -754,6 +771,8 @@ def generated() -> Iterator[tuple[str, list[Conversation]]]:
         of_our_own(UNSPACED, dict.fromkeys(UNSPACED, ("美咲", "하준"))),
     )
     yield f"small: {len(SAID)} European languages", of_our_own(SAID, SPEAKERS)
+    for path in OWN_SETS:
+        yield f"small: {path.stem.replace('_', ' ')}", load(path)
 
 
 _VARIANTS: dict[str, Callable[[Conversation], Conversation]] = {
@@ -768,7 +787,12 @@ _VARIANTS: dict[str, Callable[[Conversation], Conversation]] = {
 def main() -> None:
     """Evaluate and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("data", help="files in the LoCoMo format, with commas between them")
+    parser.add_argument(
+        "data",
+        nargs="?",
+        default=",".join(map(str, OWN_SETS)),
+        help="files in the LoCoMo format, with commas between them; else the small sets of our own",
+    )
     parser.add_argument("--no-chroma", action="store_true", help="leave Chroma and its fusion out")
     parser.add_argument("--no-packs", action="store_true", help="leave the product's packs out")
     parser.add_argument("--ablation", action="store_true", help="what each signal is worth")
@@ -782,6 +806,7 @@ def main() -> None:
         sets = {path.stem: load(path) for path in map(Path, chosen.data.split(","))}
     except BadData as error:
         raise SystemExit(f"make eval-recall: {error}") from None
+    is_own = chosen.data == parser.get_default("data")
     sets = {name: [thinned(one, chosen.every) for one in said] for name, said in sets.items()}
     others = chosen_embedders(chosen.embedders)
     how: dict[str, Any] = {
@@ -804,12 +829,12 @@ def main() -> None:
                 plot_ablation(name, bars_of(ablated), chosen.plots / f"{slug}-ablation.svg")
                 scored = calibration(said)
                 plot_calibration(name, scored, chosen.plots / f"{slug}-calibration.svg")
-        for variant, change in _VARIANTS.items() if not chosen.no_robust else ():
+        for variant, change in _VARIANTS.items() if not (chosen.no_robust or is_own) else ():
             report(
                 f"{name}, {variant}",
                 run([change(one) for one in said], **{**how, "packs": False}),
             )
-    if not chosen.no_generated:
+    if not (chosen.no_generated or is_own):
         for name, said in generated():
             report(name, run(said, **how))
 

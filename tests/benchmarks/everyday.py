@@ -31,11 +31,14 @@ from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from tests.benchmarks.embedders import add_embedders, chosen_embedders
 from tests.benchmarks.eval_learning import Script
+from tests.benchmarks.eval_recall import OWN_SETS
+from tests.benchmarks.eval_recall import load as load_conversations
+from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ports import Embedder
 from tallystick.ranking import analyze
-from tallystick.records import Hit, WorkingSet
+from tallystick.records import Hit, NewMemory, WorkingSet
 from tallystick.settings import Settings
 from tallystick_langchain import TallyMiddleware
 from tallystick_learning import Learning
@@ -47,6 +50,9 @@ _TALLIES = 5
 """Dialogues in whose tallies they are asked."""
 _BUDGET = Settings().profile_budget
 _ADDED = 3
+_OTHERS = 600
+"""What other people said that is mixed into a scope, at most."""
+_NOBODY = ("user", "assistant", "tool")
 _CHARS = 4
 """Characters of a token, as tokens are counted here: the same for all of these memories."""
 
@@ -308,6 +314,58 @@ class Direct(_OnTally):
         ]
 
 
+class Mixed(Direct):
+    """The working set among the memories of other people: what the users of the other dialogues
+    and the persons of the small sets of recall said stands in the same scope, by their names.
+    """
+
+    def __init__(self, dialogue: Dialogue, *, others: Sequence[Dialogue]) -> None:
+        super().__init__()
+        said = [
+            NewMemory(
+                content=turn.text,
+                kind="turn",
+                speaker=turn.user.title(),
+                conversation=f"others/{each.name}-{turn.session}",
+                occurred_at=int(turn.at.timestamp() * 1_000_000),
+            )
+            for each in others
+            if each.name != dialogue.name
+            for turn in each.turns
+            if turn.role == "user"
+        ]
+        said += [
+            NewMemory(
+                content=turn.text,
+                kind="turn",
+                speaker=turn.speaker.title(),
+                conversation=f"others/{turn.session}",
+                position=turn.position,
+                occurred_at=turn.at,
+            )
+            for path in OWN_SETS
+            for conversation in load_conversations(path)
+            for turn in conversation.turns
+            if turn.speaker not in _NOBODY
+        ]
+        said += [
+            NewMemory(content=text, kind="note", speaker=SPEAKERS.get(language, ("Kim",))[0])
+            for language, (texts, _) in {**SAID, **UNSPACED}.items()
+            for text in texts
+        ]
+        said += [
+            NewMemory(content=fact["fact"], kind="note", speaker=each.name.title())
+            for each in others
+            if each.name != dialogue.name
+            for fact in each.labels["facts"]
+        ]
+        self.others = said[:_OTHERS]
+        self.clock.set(next(dialogue.turns).at)
+        bound = self.tally.bind(Actor(user=next(dialogue.turns).user))
+        for made in bound.remember_many(self.others):
+            self.turn_of[made.id] = f"another's {made.id}"
+
+
 class Learned(Direct):
     """The working set where a model learns at the end of each session: a script that knows the
     labels, and is right, or takes every trap and names one wrong target of five.
@@ -373,6 +431,10 @@ class Middleware(_OnTally):
         self.clock.set(turn.at)
 
 
+def _mixed(dialogue: Dialogue) -> Memory:
+    return Mixed(dialogue, others=load(DATA))
+
+
 def _direct(embedder: Embedder, dialogue: Dialogue) -> Memory:
     return Direct(embedder=embedder)
 
@@ -384,6 +446,7 @@ ROWS: dict[str, Callable[[Dialogue], Memory]] = {
     "working set": lambda dialogue: Direct(),
     "working set, right model": Learned,
     "working set, erring model": partial(Learned, errs=1),
+    "working set, others mixed in": _mixed,
     "control: tells most, not asked": lambda dialogue: Direct(asks=False),
     "control: chance": lambda dialogue: Control(seed=1),
     "control: newest": lambda dialogue: Control(seed=None),

@@ -27,7 +27,7 @@ FIRST_LOOK = {
     "access/test_approvals.py": "storage/rows/approvals tally/approvals",
     "kit/test_enforcement.py": "tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages",
-    "memory/test_working_set.py": "memory/session_state ranking/information",
+    "memory/test_working_set.py": "memory/session_state memory/unusual ranking/information",
     "memory/test_recall.py": "memory/context ranking/order ranking/corpus ranking/question "
     "ranking/signals ranking/vocabulary storage/index/search",
     "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests.benchmarks.eval_recall import BadData, load
+from tests.benchmarks.eval_recall import OWN_SETS, BadData, load
 
 _TURN = {"speaker": "user", "dia_id": "D1:1", "text": "The heron nests in March."}
 _SAID = {"session_1": [_TURN], "session_1_date_time": "1:56 pm on 8 May, 2023"}
@@ -65,4 +66,15 @@ def test_the_command_names_the_file_that_is_missing(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (
         1,
         f"make eval-recall: There is no file {missing}.\n",
+    )
+
+
+def test_the_small_sets_are_the_ones_that_were_labelled_before_the_order_was_changed() -> None:
+    sums = OWN_SETS[0].with_name("SHA256SUMS").read_text(encoding="utf-8").splitlines()
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in OWN_SETS}
+    assert dict(line.split()[::-1] for line in sums) == digests
+    assert all(
+        20 <= sum(len(each.queries) for each in load(path)) <= 40
+        and not sum(each.skipped for each in load(path))
+        for path in OWN_SETS
     )

@@ -135,9 +135,7 @@ def pool_of(
     import numpy as np
 
     text = corpus.text_scores(
-        {**question.weights, **question.names},
-        average=question.average_length,
-        loose=question.names,
+        question.weights, average=question.average_length, names=question.names
     )
     text = np.where(allowed, text, 0.0)
     by_text = proposals(text, depth)

@@ -12,8 +12,8 @@ from tallystick.memory.contradictions import contradictions
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.held_changes import held_changes
 from tallystick.memory.passages import memory_for_model
-from tallystick.memory.recall import Recalled, require_answerable
-from tallystick.memory.recall_request import RecallRequest
+from tallystick.memory.recall import Recalled
+from tallystick.memory.recall_request import RecallRequest, require_answerable
 from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.records import AccessDecision, Actor, HeldChange, Hit, Memory, MemoryState, Scope
 from tallystick.storage import Connection

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from tallystick.access import is_expired
 from tallystick.costs import Cost, measured
-from tallystick.errors import EmbeddingError, InvalidInput, ReadOnlyTally, StorageError
+from tallystick.errors import EmbeddingError, ReadOnlyTally, StorageError
 from tallystick.memory.candidates import (
     BY_SIGNS,
     CandidateSource,
@@ -21,10 +21,14 @@ from tallystick.memory.candidates import (
 )
 from tallystick.memory.context import MemoryContext, SignalRequest, searchable
 from tallystick.memory.contradictions import ContradictedBy, contradictions
-from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.held_changes import Held, held_changes
-from tallystick.memory.recall_request import RecallRequest
-from tallystick.memory.supersession import RankedMemory, freshness_of, resolve_replacements
+from tallystick.memory.recall_request import RecallRequest, require_answerable
+from tallystick.memory.supersession import (
+    RankedMemory,
+    freshness_of,
+    is_current,
+    resolve_replacements,
+)
 from tallystick.ranking import (
     CONFIDENT,
     QUERY_READ,
@@ -244,23 +248,6 @@ def _recall(
     )
 
 
-def require_answerable(request: RecallRequest) -> None:
-    """Raise InvalidInput for a request that nothing can answer."""
-    if STORE_ITEM in request.kinds and request.namespace is None:
-        raise InvalidInput(
-            f"A {STORE_ITEM} is recalled for a call of its namespace only. Name the `namespace`; "
-            f"() is all of them.",
-            argument="namespace",
-        )
-    closed = sorted(set(request.states) - set(memories.FINDABLE))
-    if closed:
-        raise InvalidInput(
-            f"Recall never shows what is {' or '.join(closed)}. Use states of "
-            f"{', '.join(memories.FINDABLE)}, or list "
-            "it by `memories(states=…)`."
-        )
-
-
 class _Readable(NamedTuple):
     decisions: dict[Scope, AccessDecision]
     candidates: list[RankedMemory]
@@ -286,7 +273,9 @@ def _readable(
     only before it, recall would return what nobody may read any more; asked after it, by a third
     snapshot, text and right could differ again.
     """
-    stored = _load(connection, ranking, within, request, now)
+    # A reranker and a budget choose among more than the limit.
+    all_of = context.reranker is not None or request.budget is not None
+    stored = _load(connection, ranking, within, request, now, all_of=all_of)
     decisions = {
         scope: context.gate.decide(connection, actor, "read", scope) for scope in scope_list
     }
@@ -335,18 +324,33 @@ def _load(
     within: Collection[int],
     request: RecallRequest,
     now: int,
+    *,
+    all_of: bool,
 ) -> dict[int, memories.Stored]:
     """Return the best of the scopes `within` as they are in the database, without those that left
-    since they were ranked.
+    since they were ranked; beyond the limit with `all_of`, or where one within it left, was
+    replaced or repeats another.
 
     A number of the ranking is no proof of its scope: it comes from what was derived earlier. State
     and end are checked here once more: a corpus is cached by the revision of its scope, and may be
     older than this snapshot.
     """
     docs = [ranked.doc for ranked in ranking.ranked]
+    first = docs if all_of else docs[: request.limit]
+    loaded = memories.get_docs(connection, first, within=within)
+    if len(first) < len(docs) and not (
+        len(loaded) == len(first)
+        and all(
+            stored.memory.state == "active"
+            and is_current(stored.memory, now)
+            and not is_expired(stored.memory.expires_at, now)
+            for stored in loaded.values()
+        )
+    ):
+        loaded |= memories.get_docs(connection, docs[len(first) :], within=within)
     return {
         doc: stored
-        for doc, stored in memories.get_docs(connection, docs, within=within).items()
+        for doc, stored in loaded.items()
         if stored.memory.state in request.findable_states
         and not is_expired(stored.memory.expires_at, now)
     }

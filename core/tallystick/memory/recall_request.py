@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tallystick.errors import InvalidInput
+from tallystick.memory.fields import STORE_ITEM
 from tallystick.ranking import RecallWeights
 from tallystick.records import Hit, MemoryState
 from tallystick.storage.rows import memories
@@ -77,3 +79,19 @@ class RecallRequest:
             or self.labels
             or self.docs is not None
         ) or not (self.since is None and self.until is None and self.as_of is None)
+
+
+def require_answerable(request: RecallRequest) -> None:
+    """Raise InvalidInput for a request that nothing can answer."""
+    if STORE_ITEM in request.kinds and request.namespace is None:
+        raise InvalidInput(
+            f"A {STORE_ITEM} is recalled for a call of its namespace only. Name the `namespace`; "
+            f"() is all of them."
+        )
+    closed = sorted(set(request.states) - set(memories.FINDABLE))
+    if closed:
+        raise InvalidInput(
+            f"Recall never shows what is {' or '.join(closed)}. Use states of "
+            f"{', '.join(memories.FINDABLE)}, or list "
+            "it by `memories(states=…)`."
+        )

@@ -32,6 +32,7 @@ from tallystick.memory.recall import (
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.session_state import Entry, Habits, KeptSession, SessionState
 from tallystick.memory.supersession import freshness_of, is_current
+from tallystick.memory.unusual import REQUESTS, best_match, usual_match
 from tallystick.ports import TokenCounter
 from tallystick.ranking import Corpus
 from tallystick.ranking.information import (
@@ -40,8 +41,7 @@ from tallystick.ranking.information import (
     later_on_same_matter,
     stated,
 )
-from tallystick.ranking.question import inverse_frequency
-from tallystick.ranking.signals import is_assistant
+from tallystick.ranking.signals import USER, is_assistant
 from tallystick.records import (
     Actor,
     AppliedChange,
@@ -74,6 +74,8 @@ _KINDS: tuple[tuple[ChosenAs, tuple[str, ...]], ...] = (
 )
 """The kinds of a profile, in the order in which they are served."""
 _OVER = ("done", "cancelled")
+_FIRST = 1e6
+"""Added to what the statements of the user tell: they come before those of others in the scope."""
 _READ = 48
 """Memories of one reason that are read, those that tell most."""
 _LARGEST = 3
@@ -86,12 +88,6 @@ _LINKS = 8
 """Statements of one fact that are looked at."""
 _OF_BEST = 0.6
 """The part of the best score that a piece has at least."""
-_QUANTILE = 0.8
-"""The part of a user's requests whose best match is a usual one."""
-_REQUESTS, _PRIOR, _PRIOR_MATCH = 40, 8, 2.5
-"""The latest requests of a user whose best matches say what is usual; the number of those that
-stand for them at first, and their match, in nats: that of a word which one text in twelve has.
-"""
 _SECOND = 1_000_000
 
 
@@ -157,12 +153,18 @@ def working_set(
     state = before if before and not begins else SessionState(began=now, before=habits.began)
     is_asked_again = not begins and turn is not None and state.turn == turn
     found: Sequence[Hit] = ()
+    match = 0.0
     if request.text.strip() and request.most and not is_asked_again:
         asked = RecallRequest(limit=_FOUND, namespace=request.namespace)
-        found = recall(context, actor, scope_list, request.text, asked, logged=False)
-        if request.running is not None:
-            found = [hit for hit in found if hit.memory.conversation != request.running]
-    match = found[0].signals.get("text", 0.0) if found else 0.0
+        best = best_match(context, scope_list, request.text, asked, besides=request.running)
+        # The first hit has at most the best words: mostly they say already that nothing is found.
+        match, usually = best.score, usual_match(habits.matches, best.texts)
+        if match > 0 and match >= usually:
+            found = recall(context, actor, scope_list, request.text, asked, logged=False)
+            if request.running is not None:
+                found = [hit for hit in found if hit.memory.conversation != request.running]
+            match = found[0].signals.get("text", 0.0) if found else 0.0
+            found = found if match > 0 and match >= usually else ()
 
     def choose() -> WorkingSet:
         with context.store.database.read() as connection, reading(connection):
@@ -170,7 +172,7 @@ def working_set(
             chooser.keep(state.entries)
             if begins:
                 chooser.add_profile()
-            if match > 0 and match >= chooser.usual_match(habits.matches):
+            if found:
                 chooser.add_matches(found)
             return chooser.working_set()
 
@@ -189,7 +191,7 @@ def working_set(
         matches = (*habits.matches, *([round(match, 4)] if request.text.strip() else []))
         warnings = kept.store(
             replace(state, entries=entries, turn=turn, last=now),
-            Habits(matches[-_REQUESTS:], state.began if begins else habits.began),
+            Habits(matches[-REQUESTS:], state.began if begins else habits.began),
             now,
         )
         chosen = chosen.model_copy(update={"warnings": warnings})
@@ -259,9 +261,10 @@ class _Chooser:
         self._searched: SearchedScopes | None = None
         self._learned: dict[str, AppliedChange] | None = None
         self._chosen: dict[str, _Chosen] = {}
-        self._shown: list[str] = []
-        """The texts of what is in, and what of them was read."""
-        self._contents: list[Content] = []
+        self._loaded: dict[int, memories.Stored | None] = {}
+        """The memories that were read, by number; None for one that is not shown."""
+        self._contents: dict[str, Content] = {}
+        """What the chosen memories say, by id, as far as it was compared."""
         self._facts: set[int] = set()
         """What is in and is no statement."""
         self._origins: tuple[set[int], set[int]] = set(), set()
@@ -398,16 +401,6 @@ class _Chooser:
         latest = [row for row in later.tolist() if stated_rows[row]][:1]
         return self._load([int(corpus.column("doc")[row]) for row in latest])
 
-    def usual_match(self, matches: Sequence[float]) -> float:
-        """Return the best match that a request of the user usually has, of those that are known;
-        what is above is unusual.
-        """
-        texts = sum(map(len, self._corpora().values()))
-        # Where texts are few, no word is rare.
-        prior = min(_PRIOR_MATCH, inverse_frequency(texts, 1) - 1.0)
-        known = sorted([*matches[-_REQUESTS:], *[prior] * _PRIOR])
-        return known[int(_QUANTILE * (len(known) - 1))]
-
     def add_matches(self, found: Sequence[Hit]) -> None:
         """Add the hits of a request that are near the best one."""
         least = _OF_BEST * max(hit.score for hit in found)
@@ -451,6 +444,8 @@ class _Chooser:
                     rows = rows[self._statements(corpus)[rows]]
                     rows = rows[worth[rows] >= _LEAST * _median(worth[rows])]
                     worth_of_rows = worth[rows] * answered_as_task(corpus, rows)
+                    # What others said comes after all that the user said.
+                    worth_of_rows = worth_of_rows + _FIRST * self._own(corpus, rows)
                 else:
                     worth_of_rows = worth[rows]
                 order = (-worth_of_rows).argsort(kind="stable")[:_READ]
@@ -460,7 +455,7 @@ class _Chooser:
             if why == "statement":
                 read = self._read_by_learner(loaded)
                 loaded = [each for each in loaded if each.doc not in read]
-                docs = {each.doc: docs[each.doc] * self._worth(each.memory) for each in loaded}
+                docs = {each.doc: self._worth(each.memory, docs[each.doc]) for each in loaded}
             loaded.sort(key=lambda each: (-docs[each.doc], each.doc))
             yield why, [each for each in loaded if _is_open(each.memory)]
 
@@ -484,11 +479,22 @@ class _Chooser:
             )
         return self._learned
 
-    def _worth(self, memory: Memory) -> float:
-        """Return what a statement counts for beside what it tells: less where it asks or quotes,
-        and where others say as much in fewer tokens.
+    def _worth(self, memory: Memory, told: float) -> float:
+        """Return what a statement counts for that tells so much: less where it asks or quotes, and
+        where others say as much in fewer tokens.
         """
-        return stated(memory.content) / math.sqrt(self._count(memory.content) or 1)
+        first = _FIRST if told >= _FIRST else 0.0
+        worth = (told - first) * stated(memory.content)
+        worth /= math.sqrt(self._count(memory.content) or 1)
+        return worth + (first if memory.created_by == self._actor.user else 0.0)
+
+    def _own(self, corpus: Corpus, rows: Any) -> Any:
+        """Return for each row True if the user said it, or nobody by name."""
+        import numpy as np
+
+        numbers = corpus.vocabulary.speakers
+        own = [-1, *(numbers[name] for name in (USER, self._actor.user) if name in numbers)]
+        return np.isin(corpus.column("speaker")[rows], own)
 
     def _statements(self, corpus: Corpus) -> Any:
         """Return for each row True for what a person said, outside of the running session."""
@@ -513,8 +519,15 @@ class _Chooser:
         return self._searched.corpora
 
     def _load(self, docs: Collection[int]) -> list[memories.Stored]:
-        loaded = memories.get_docs(self._connection, docs, within=list(self._corpora()))
-        return self._visible(loaded.values())
+        """Return those of some memories that hold, and that the actor may read; each is read
+        once.
+        """
+        new = [doc for doc in docs if doc not in self._loaded]
+        if new:
+            loaded = memories.get_docs(self._connection, new, within=list(self._corpora()))
+            visible = {each.doc: each for each in self._visible(loaded.values())}
+            self._loaded |= {doc: visible.get(doc) for doc in new}
+        return [stored for doc in docs if (stored := self._loaded[doc]) is not None]
 
     def _visible(self, stored: Iterable[memories.Stored]) -> list[memories.Stored]:
         """Return those that hold, and that the actor may read."""
@@ -545,9 +558,14 @@ class _Chooser:
         ):
             return False
         content = content_of(shown_text(memory))
-        # Read when something may join them: most turns add nothing.
-        self._contents += map(content_of, self._shown[len(self._contents) :])
-        return not any(says_the_same(content, other) for other in self._contents)
+        for memory_id, chosen in self._chosen.items():
+            other = self._contents.get(memory_id)
+            if other is None:
+                other = content_of(shown_text(chosen.stored.memory))
+                self._contents[memory_id] = other
+            if says_the_same(content, other):
+                return False
+        return True
 
     def _read_by_learner(self, statements: Sequence[memories.Stored]) -> set[int]:
         """Return those of some statements that a learner has read: what lasts of them is in facts.
@@ -573,7 +591,6 @@ class _Chooser:
     def _add(self, chosen: _Chosen) -> None:
         memory = chosen.stored.memory
         self._chosen[memory.id] = chosen
-        self._shown.append(shown_text(memory))
         if memory.kind not in _STATEMENTS:
             self._facts.add(chosen.stored.doc)
 

@@ -175,7 +175,8 @@ def _stands_in(name: str, text: str) -> bool:
 def says_enough(question: Question) -> bool:
     """Return True if a request has words enough to call a note unrelated to it."""
     # Scripts without spaces are read as overlapping pairs, of which a short word has one or two.
-    words = question.words.keys() - question.listed
+    words = {word for word, term in question.words.items() if term not in question.names}
+    words -= question.listed
     unspaced = sum(len(word) == 2 and not is_latin(word) for word in words)
     return len(words) - unspaced // 2 >= _SAYS_ENOUGH
 

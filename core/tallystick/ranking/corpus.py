@@ -220,17 +220,29 @@ class Corpus:
 
     # Words
 
-    def frequency(self, term: str) -> int:
-        """Return the number of live slices that contain `term`."""
-        number = self.vocabulary.terms.get(term)
+    def frequency(self, term: str, *, unless_by: Iterable[str] = ()) -> int:
+        """Return the number of live slices that contain `term`, without those that one of some
+        speakers said.
+        """
+        import numpy as np
+
+        number, bearers = self.vocabulary.terms.get(term), self._numbers_of(unless_by)
         if number is None:
             return 0
         count = 0
         for segment in self.segments:
             postings = segment.postings(number)
             if postings is not None:
-                count += int(segment.alive[segment.owner[postings[0]]].sum())
+                rows = segment.owner[postings[0]]
+                counted = segment.alive[rows]
+                if bearers:
+                    counted &= ~np.isin(segment.columns["speaker"][rows], bearers)
+                count += int(counted.sum())
         return count
+
+    def _numbers_of(self, speakers: Iterable[str]) -> list[int]:
+        numbers = self.vocabulary.speakers
+        return [numbers[name] for name in sorted(speakers) if name in numbers]
 
     @cached_property
     def rarity(self) -> Floats:
@@ -251,19 +263,23 @@ class Corpus:
         return rarity
 
     def text_scores(
-        self, weights: Mapping[str, float], *, average: float, loose: Iterable[str] = ()
+        self,
+        weights: Mapping[str, float],
+        *,
+        average: float,
+        names: Mapping[str, frozenset[str]] | None = None,
     ) -> Floats:
         """BM25 of every row: of its best slice. `weights` maps a term to its inverse document
         frequency.
 
-        Terms in `loose` count in rows without a speaker only. Robertson and Zaragoza, "The
-        Probabilistic Relevance Framework: BM25 and Beyond" (2009): the sum over terms of weight *
-        tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average)). Terms are added in the order of
-        the mapping.
+        Terms in `names` do not count in what the speakers say who bear them. Robertson and
+        Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009): the sum over
+        terms of weight * tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / average)). Terms are
+        added in the order of the mapping.
         """
         import numpy as np
 
-        unspoken = set(loose)
+        bearers = {term: self._numbers_of(who) for term, who in (names or {}).items()}
         scores = np.zeros(self.starts[-1], dtype=np.float64)
         for start, segment in zip(self.starts, self.segments, strict=False):
             sums = np.zeros(len(segment.owner), dtype=np.float64)
@@ -273,9 +289,9 @@ class Corpus:
                 if postings is None:
                     continue
                 where, often = postings
-                if term in unspoken:
-                    quiet = segment.columns["speaker"][segment.owner[where]] < 0
-                    where, often = where[quiet], often[quiet]
+                if own := bearers.get(term):
+                    said = ~np.isin(segment.columns["speaker"][segment.owner[where]], own)
+                    where, often = where[said], often[said]
                 relative = segment.length[where] / np.float64(average) if average > 0 else 1.0
                 sums[where] += weight * saturate(often, relative)
             if len(sums):

@@ -94,11 +94,9 @@ def later_on_same_matter(corpus: Corpus, row: int) -> Ints:
         for start, segment in zip(corpus.starts, corpus.segments, strict=False):
             postings = segment.postings(term)
             if postings is not None:
-                # In order, the slices of a row side by side.
                 rows = segment.owner[postings[0]]
-                if len(rows) > 1:
-                    rows = rows[np.append(True, rows[1:] != rows[:-1])]
-                shared[rows + start] += rarity[term]
+                # Slices of one row stand side by side.
+                shared[rows[np.flatnonzero(np.diff(rows, prepend=-1))] + start] += rarity[term]
     said = corpus.column("said_at")
     least = min(_SAME_MATTER, inverse_frequency(len(corpus), _ALONE))
     later = np.flatnonzero((shared >= least) & corpus.alive & (said > said[row]))

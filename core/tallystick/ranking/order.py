@@ -52,10 +52,10 @@ class RecallWeights(Record):
     """Best score in the conversation that the turn belongs to."""
     date: float = Field(default=5.0, allow_inf_nan=False)
     """The memory is of a date that the query names."""
-    speaker: float = Field(default=3.5, allow_inf_nan=False)
+    speaker: float = Field(default=3.0, allow_inf_nan=False)
     """The one speaker named in the query said it."""
-    long_answers: float = Field(default=-3.0, allow_inf_nan=False)
-    """An assistant said it, in a conversation whose assistant answers at length."""
+    long_answers: float = Field(default=-4.0, allow_inf_nan=False)
+    """An assistant who answers at length repeats what the turn before says."""
     vector_only: float = Field(default=-1.0, allow_inf_nan=False)
     """Filters leave less than a tenth of the scope, and only the vector speaks for it."""
     freshness: float = Field(default=0.0, allow_inf_nan=False)
@@ -127,7 +127,7 @@ def rank(
     candidates = Candidates(question, pools, vectors)
     if not len(candidates):
         return []
-    weights = weights.for_unread(unread_share(question, vectors))
+    weights = weights.for_unread(candidates.unread_share)
     score = np.zeros(len(candidates), dtype=np.float64)
     columns: dict[str, Floats] = {}
     for signal in SIGNALS:
@@ -159,20 +159,6 @@ def rank(
             zip(docs[order].tolist(), score[order].tolist(), strict=True)
         )
     ]
-
-
-def unread_share(question: Question, vectors: WordVectors | None) -> float:
-    """Return the share of a question's words, by rarity, to which the embedder gives no vector; 0
-    where it gives no vectors of words at all.
-    """
-    import numpy as np
-
-    words = list(question.words)
-    known = vectors(words) if vectors is not None and words else None
-    if known is None:
-        return 0.0
-    rarity = np.array([question.weights[question.words[word]] for word in words])
-    return float(rarity[~known.any(axis=1)].sum() / rarity.sum())
 
 
 def rows_within(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    Vectors = NDArray[np.float32]
 
 QUERY_READ = 4_000
 """Characters of a query that are read: half of them at its beginning, half at its end."""
@@ -70,15 +71,17 @@ class Question:
     meaning: str = ""
     """The words to embed: names of speakers say who, not what."""
     words: Mapping[str, str] = field(default_factory=dict)
-    """Each word without stop words and speakers' names, with its term."""
+    """Each word without stop words, with its term."""
     listed: frozenset[str] = frozenset()
     """Those of `words` that are listed as stop words."""
     forms: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Other terms that a word may stand in, where the question's language bends it: by the word."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Each term with its inverse document frequency; all terms of one word have one."""
-    names: Mapping[str, float] = field(default_factory=dict)
-    """The terms of speakers' names; they count in memories without a speaker."""
+    names: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The terms of speakers' names, with the speakers who bear them: such a word counts where
+    others say it.
+    """
     speakers: frozenset[str] = frozenset()
     """Known speakers that the query names."""
     dates: tuple[Span, ...] = ()
@@ -86,10 +89,11 @@ class Question:
 
     @cached_property
     def content(self) -> dict[str, str]:
-        """Those of `words` that are no stop words, with their terms; all where none is left."""
-        return {word: term for word, term in self.words.items() if word not in self.listed} or dict(
-            self.words
-        )
+        """Those of `words` that are neither stop words nor speakers' names, with their terms; all
+        but these names where none is left.
+        """
+        words = {word: term for word, term in self.words.items() if term not in self.names}
+        return {word: term for word, term in words.items() if word not in self.listed} or words
 
 
 def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
@@ -105,8 +109,11 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     names = {name.lower() for name in names_within(query)}
     terms = {term for word, term in words.items() if word not in listed or word in names}
     named = {pair for corpus in corpora for term in terms for pair in corpus.named_by.get(term, ())}
-    dropped = {term for name, _ in named for term in analyze(name)}
-    surfaces = {surface: term for surface, term in words.items() if term not in dropped}
+    bearers: dict[str, set[str]] = {}
+    for name, speaker in named:
+        for term in analyze(name):
+            bearers.setdefault(term, set()).add(speaker)
+    surfaces = {surface: term for surface, term in words.items() if term not in bearers}
     statistics = Statistics.of(corpora)
 
     @cache
@@ -130,15 +137,23 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
         every = [term, *sorted(forms.get(surface, ()))]
         inverse = weight(*every) * (_LISTED if surface in listed else 1.0)
         weights |= {form: max(inverse, weights.get(form, 0.0)) for form in every}
+    borne = {
+        term: frozenset(bearers[term]) for term in dict.fromkeys(words.values()) if term in bearers
+    }
+    for term, who in borne.items():
+        said = sum(corpus.frequency(term, unless_by=who) for corpus in corpora)
+        weights[term] = inverse_frequency(statistics.slices, said)
     speakers = frozenset(_subject(query, named))
     return Question(
         text=query,
         meaning=" ".join(surfaces) or query,
-        words=surfaces,
+        words={
+            surface: term for surface, term in words.items() if surface in surfaces or term in borne
+        },
         listed=listed.intersection(surfaces),
         forms=forms,
         weights=weights,
-        names={term: weight(term) for term in dict.fromkeys(words.values()) if term in dropped},
+        names=borne,
         speakers=speakers,
         dates=spans(query, now, _languages_of_dates(query, own, corpora)),
         average_length=statistics.average_length,
@@ -213,13 +228,15 @@ def likest_words(
     corpus: Corpus,
     numbers: NDArray[np.int32],
     counts: Ints,
+    meant: Vectors | None,
     vectors: WordVectors | None,
 ) -> Floats:
     """Return for each candidate (rows) and each word of the question (columns) the likeness of the
     likest of the candidate's own words; 0 where it has none.
 
     `numbers` are the words of the candidates, one candidate after the other, and `counts` says how
-    many each has. It is the inner half of MaxSim (Khattab and Zaharia, "ColBERT", 2020).
+    many each has; `meant` are the vectors of the question's words, if there are any. It is the
+    inner half of MaxSim (Khattab and Zaharia, "ColBERT", 2020).
     """
     import numpy as np
 
@@ -233,15 +250,19 @@ def likest_words(
     is_present[numbers] = True
     distinct = np.flatnonzero(is_present)
     place = (np.cumsum(is_present) - 1)[numbers]
-    likeness = _word_likeness(question, corpus, distinct, vectors)
+    likeness = _word_likeness(question, corpus, distinct, meant, vectors)
     for column, of_word in enumerate(likeness):
         best[filled, column] = np.maximum.reduceat(of_word[place], starts)
     return best
 
 
 def _word_likeness(
-    question: Question, corpus: Corpus, distinct: Ints, vectors: WordVectors | None
-) -> NDArray[np.float32]:
+    question: Question,
+    corpus: Corpus,
+    distinct: Ints,
+    meant: Vectors | None,
+    vectors: WordVectors | None,
+) -> Vectors:
     """Return the likeness of each word of the question (rows) to words of the corpus (columns); 1
     for equal terms.
     """
@@ -250,11 +271,14 @@ def _word_likeness(
     vocabulary = corpus.vocabulary
     words = list(question.words)
     likeness = np.zeros((len(words), len(distinct)), dtype=np.float32)
-    # A stop word is like itself only.
-    content = [place for place, word in enumerate(words) if word not in question.listed]
-    meant = vectors([words[place] for place in content]) if vectors and content else None
-    if vectors is not None and meant is not None:
-        cosines = vocabulary.cosines(distinct, meant, vectors)
+    # A stop word is like itself only, and so is a name.
+    content = [
+        place
+        for place, (word, term) in enumerate(question.words.items())
+        if word not in question.listed and term not in question.names
+    ]
+    if vectors is not None and meant is not None and content:
+        cosines = vocabulary.cosines(distinct, meant[content], vectors)
         if cosines is not None:
             np.clip(cosines, 0.0, 1.0, out=cosines)
             # To the power of 1.5: a word that is only a little alike counts less.

@@ -351,8 +351,8 @@ def _pool(
     """The likeliest by words and by vectors, and the turns beside them."""
     import numpy as np
 
-    scores = partial(corpus.text_scores, average=question.average_length, loose=question.names)
-    text = np.where(corpus.alive, scores({**question.weights, **question.names}), 0.0)
+    scores = partial(corpus.text_scores, average=question.average_length, names=question.names)
+    text = np.where(corpus.alive, scores(question.weights), 0.0)
     rows = proposals(text, depth)
     if vector is not None:
         rows = np.union1d(

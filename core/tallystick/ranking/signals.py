@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
     Flags = NDArray[np.bool_]
+    Vectors = NDArray[np.float32]
 
 _ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "chatbot", "model"})
 """The names by which protocols call the speaker that is a model."""
+USER = "user"
+"""The name under which protocols, and the turns that adapters keep, have the person who asks."""
 _LONG = 3.0
 """How many times the words of the others' median turn those of the assistants' must be. Chats with
 an assistant measured 6 to 20, friends at most 1.4.
@@ -130,6 +133,31 @@ class Candidates:
         return _join([pool.corpus.column(name)[pool.rows] for pool in self.pools])
 
     @cached_property
+    def meant(self) -> Vectors | None:
+        """The vectors of the question's words, in their order; None where there are none."""
+        words = list(self.question.words)
+        return self.vectors(words) if self.vectors is not None and words else None
+
+    @cached_property
+    def unread_share(self) -> float:
+        """The share of the question's words, speakers' names aside, by rarity, to which the
+        embedder gives no vector; 0 where it gives no vectors of words at all.
+        """
+        import numpy as np
+
+        if self.meant is None:
+            return 0.0
+        question = self.question
+        rarity = np.array(
+            [
+                0.0 if term in question.names else question.weights[term]
+                for term in question.words.values()
+            ]
+        )
+        total = rarity.sum()
+        return float(rarity[~self.meant.any(axis=1)].sum() / total) if total else 0.0
+
+    @cached_property
     def session(self) -> Ints:
         """The conversation of each, numbered over all pools; -1 for loose notes."""
         import numpy as np
@@ -164,17 +192,25 @@ class Candidates:
         return _join(flags)
 
     @cached_property
-    def likest(self) -> Floats:
-        """For each, and each word of the question, the likeness of the likest of its own words, or
-        less of one in a turn beside it.
-        """
-        import numpy as np
-
+    def own_likest(self) -> Floats:
+        """For each, and each word of the question, the likeness of the likest of its own words."""
         best = []
         for pool in self.pools:
             row_words = pool.corpus.words_of(pool.rows)
-            best.append(likest_words(self.question, pool.corpus, *row_words, self.vectors))
+            meant = (self.meant, self.vectors)
+            best.append(likest_words(self.question, pool.corpus, *row_words, *meant))
         likest = _join(best)
+        for place, term in enumerate(self.question.words.values()):
+            if bearers := self.question.names.get(term):
+                likest[self.spoken_by(bearers.__contains__), place] = 0.0
+        return likest
+
+    @cached_property
+    def likest(self) -> Floats:
+        """The same, or less of the likest word in a turn beside it."""
+        import numpy as np
+
+        likest = self.own_likest
         own = np.vstack([likest, np.zeros((1, likest.shape[1]))])
         for step, places in self.beside.items():
             # The page of an assistant has a word for every question.
@@ -286,7 +322,20 @@ def _speaker(candidates: Candidates, score: Floats) -> Floats | None:
 
 
 def _long_answers(candidates: Candidates, score: Floats) -> Floats:
-    return (candidates.in_long_answers & candidates.by_assistant).astype("f8")
+    import numpy as np
+
+    pages = (candidates.in_long_answers & candidates.by_assistant).astype("f8")
+    if not pages.any():
+        return pages
+    # What the turn before a page says already, the page repeats; the rest it tells itself.
+    own = candidates.own_likest
+    before = np.vstack([own, np.zeros((1, own.shape[1]))])[candidates.beside[-1]]
+    weights = np.array([candidates.question.weights[t] for t in candidates.question.words.values()])
+    total = (own * weights).sum(axis=1)
+    repeated = (np.minimum(own, before) * weights).sum(axis=1)
+    share = np.divide(repeated, total, out=np.ones(len(total)), where=total > 0)
+    repeats: Floats = pages * np.sqrt(share)
+    return repeats
 
 
 SIGNALS = (
@@ -310,7 +359,8 @@ SIGNALS = (
     Signal("speaker", "The one speaker named in the query said it.", _speaker),
     Signal(
         "long_answers",
-        "An assistant said it, in a conversation whose assistant answers at length.",
+        "An assistant said it, who answers at length, and the turn before says it too: the square "
+        "root of the share.",
         _long_answers,
     ),
 )

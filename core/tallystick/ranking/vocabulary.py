@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 _MEANINGS = 16_384
 """Vectors of single words that are kept; beyond, they are computed anew."""
-_PART = 512
-"""Vectors of words that are compared at once."""
+_PRODUCT = 262_144
+"""Multiplications of one matrix product at most: OpenBLAS starts threads for larger ones, which
+cost more than they save.
+"""
 _STRING = 200
 """Bytes of a word with its number and its places in tables."""
 _ROOT = 130
@@ -169,15 +171,18 @@ class Vocabulary:
                 self._place[numbers] = places
             meanings = self._meanings
         assert meanings is not None
-        cosines = np.empty((len(meant), len(places)), dtype=np.float32)
-        # In parts that stay in the processor's cache; row by row rather than by a matrix product,
-        # whose threads cost more than they save.
-        rows = np.empty((_PART, meanings.shape[1]), dtype=np.float32)
-        for start in range(0, len(places), _PART):
-            part = places[start : start + _PART]
+        # A column more than one, because the product with a single vector has threads of its own.
+        asked = np.zeros((meanings.shape[1], max(2, len(meant))), dtype=np.float32)
+        asked[:, : len(meant)] = meant.T
+        cosines = np.empty((len(places), asked.shape[1]), dtype=np.float32)
+        # In parts that stay in the processor's cache.
+        size = max(1, _PRODUCT // asked.size)
+        rows = np.empty((size, meanings.shape[1]), dtype=np.float32)
+        for start in range(0, len(places), size):
+            part = places[start : start + size]
             taken = np.take(meanings, part, axis=0, out=rows[: len(part)], mode="clip")
-            np.einsum("ij,kj->ki", taken, meant, out=cosines[:, start : start + _PART])
-        return cosines
+            np.matmul(taken, asked, out=cosines[start : start + size])
+        return np.ascontiguousarray(cosines.T[: len(meant)])
 
     def related_terms(self, words: Sequence[str], language: str) -> dict[str, frozenset[str]]:
         """Return, for each of some words, the terms of all words here that share its root in a

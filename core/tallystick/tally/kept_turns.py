@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 from tallystick.costs import measured
 from tallystick.errors import InvalidInput, NotFound
@@ -56,28 +57,29 @@ def keep_turn(
     `occurred_at`, in microseconds UTC. Raises what `remember_many` does.
     """
     with measured("capture"):
-        return _keep_turn(view, run, user, assistant, unkept_answer, observer, idempotency_key)
+        spoken = {"user": user, "assistant": assistant}
+        turns = {
+            role: _turn(view, run, role, text, occurred_at)
+            for role, text in spoken.items()
+            if text is not None and text.strip()
+        }
+        if idempotency_key is not None:
+            # The caller says which call is which.
+            key = f"keep_turn {idempotency_key}"
+            return view.remember_many(turns.values(), idempotency_key=key) if turns else []
+        return _keep_turns(view, run, turns, spoken, unkept_answer, observer)
 
 
-def _keep_turn(
+def _keep_turns(
     view: MemoryView,
     run: Run,
-    user: str | None,
-    assistant: str | None,
+    turns: Mapping[str, NewMemory],
+    spoken: Mapping[str, str | None],
     unkept_answer: str | None,
     observer: str,
-    idempotency_key: str | None,
 ) -> list[Remembered]:
-    spoken = {"user": user, "assistant": assistant}
-    turns = {
-        role: _turn(view, run, role, text, occurred_at)
-        for role, text in spoken.items()
-        if text is not None and text.strip()
-    }
-    if idempotency_key is not None:
-        # The caller says which call is which.
-        key = f"keep_turn {idempotency_key}"
-        return view.remember_many(turns.values(), idempotency_key=key) if turns else []
+    """Remember turns that no observer has stored yet."""
+    user, assistant = spoken["user"], spoken["assistant"]
     captured = view._services.captured_turns.of(run.id)
     with captured.guard:
         if captured.is_new and turns:

@@ -11,7 +11,7 @@ import pytest
 from tallystick import Actor, BoundTally, Tally
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import Denied
-from tallystick.records import ContextItem, Hit, SpaceMember, WorkingSet
+from tallystick.records import ContextItem, Hit, NewMemory, SpaceMember, WorkingSet
 from tallystick.storage.engine import tables
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
@@ -54,6 +54,24 @@ def test_the_first_turn_has_a_profile_and_what_tells_nothing_comes_last(
         statements = [each.hit.content for each in shown if each.chosen_as == "statement"]
         assert set(statements) == set(SAID[:3])
         assert all(piece.profile and piece.new for piece in shown)
+
+
+def test_a_profile_begins_with_what_its_user_said_and_others_said_the_rest(
+    open_tally: OpenTally,
+) -> None:
+    others = ["Rotavators smear heavy clay badly.", "Palings from an old fence keep deer out."]
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        anna.remember_many(
+            NewMemory(content=text, kind="turn", speaker="Sprat", conversation="allotment")
+            for text in others
+        )
+        alone = anna.working_set("Hello", conversation="yesterday")
+        _said(anna, *SAID)
+        shown = anna.working_set("Hello", conversation="today")
+
+    assert set(_texts(alone)) == set(others)
+    assert set(_texts(shown)[:3]) == set(SAID[:3])
 
 
 def test_later_turns_add_what_their_request_finds_once_and_what_was_shown_stays(

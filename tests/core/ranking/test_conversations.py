@@ -184,3 +184,44 @@ def test_a_conversation_lifts_its_turns_less_where_there_are_few() -> None:
     assert 0 < few[0] < many[0]
     assert many[1] == many[0]
     assert lifts(*[-1] * 16)[0] > 1, "what is in no conversation keeps its own"
+
+
+def test_a_name_is_a_word_where_others_say_it(open_tally: OpenTally) -> None:
+    chat = [
+        ("Momo", "Plot 14 is finally ours."),
+        ("kestrel", "Tuba is in Porto until June, so six of us."),
+        ("Momo", "I can bring the copies on Thursday."),
+        ("Tuba", "Who has my trowel?"),
+        ("Pip", "It lies in the green crate."),
+        ("Tuba", "And what grows on my third?"),
+    ]
+    with open_tally(owner=ANNA) as tally:
+        bound = tally.bind()
+        _remembered(bound, chat)
+        hits = bound.recall("Where was Tuba in spring?")
+    by_text = {hit.memory.content: hit.signals for hit in hits}
+    assert by_text[chat[1][1]]["text"] > 0
+    assert "speaker" not in by_text[chat[1][1]]
+    assert by_text[chat[3][1]]["text"] == 0
+    assert by_text[chat[3][1]]["speaker"] == 1
+
+
+def test_a_page_that_tells_something_of_its_own_keeps_its_place(open_tally: OpenTally) -> None:
+    pages = [_page("budget app"), f"{_page('login form')} Sluice gates lock the form at night."]
+    with open_tally(owner=ANNA) as tally:
+        bound = tally.bind()
+        _remembered(
+            bound,
+            [
+                ("user", "How do I plan my budget app?"),
+                ("assistant", pages[0]),
+                ("user", "What guards my login form?"),
+                ("assistant", pages[1]),
+            ],
+        )
+        told = bound.recall("Which sluice gates are there?")
+        repeated = bound.recall("What is my budget app?")
+    assert told[0].memory.content == pages[1]
+    signals = {hit.memory.content: hit.signals.get("long_answers", 0) for hit in repeated}
+    assert told[0].signals.get("long_answers", 0) < signals[pages[0]] <= 1
+    assert repeated[0].memory.content == "How do I plan my budget app?"
