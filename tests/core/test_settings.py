@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tallystick import ContextItem, Tally
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
-from tallystick.records import LearningBudget, ScoreWeights
+from tallystick.records import CallBudget, LearningBudget, ScoreWeights
 from tallystick.settings import HARMLESS, Settings, trust_file
 
 
@@ -76,6 +76,8 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "learning": "off",
         "learn_at": "session",
         "learning_budget": LearningBudget().model_dump(),
+        "providers_budget": CallBudget().model_dump(),
+        "record_costs": False,
         "remote_allow": (),
         "learning_model": (),
         "reranker": None,

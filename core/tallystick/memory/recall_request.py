@@ -86,7 +86,8 @@ def require_answerable(request: RecallRequest) -> None:
     if STORE_ITEM in request.kinds and request.namespace is None:
         raise InvalidInput(
             f"A {STORE_ITEM} is recalled for a call of its namespace only. Name the `namespace`; "
-            f"() is all of them."
+            f"() is all of them.",
+            argument="namespace",
         )
     closed = sorted(set(request.states) - set(memories.FINDABLE))
     if closed:

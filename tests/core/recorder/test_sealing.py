@@ -144,5 +144,5 @@ def test_placeholders_that_could_not_be_kept_are_refused(
     with pytest.raises(SettingsError, match="`retention` keeps none"):
         open_sqlite(**options(retention="metadata_only"))
     monkeypatch.setattr("tallystick.errors.base.find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"cryptography.*tallystick\[signing\]"):
+    with pytest.raises(MissingExtra, match=r"cryptography.*\[signing\]"):
         open_sqlite(**options())

@@ -55,6 +55,7 @@ NOT_AWAITED = {
     "pack_items": "for packs",
     "require_record": "guards an open run, for servers",
     "start_run": "for adapters; `run` is awaited",
+    "steps_saying": "for the page of a run",
     "subscribe": "returns at once",
     "tally": "the tally",
     "threads": "the checkpoints of a runtime, whose adapter awaits them",
