@@ -59,7 +59,7 @@ from tallystick_pydantic_ai.policy import (
     window_of,
 )
 from tallystick_pydantic_ai.recorder import LOADED_LATE, TallyRecorder
-from tallystick_pydantic_ai.render import added_part, read_request, render
+from tallystick_pydantic_ai.render import NOTHING, added_parts, read_request, render
 from tallystick_pydantic_ai.toolset import memory_toolset
 
 
@@ -156,7 +156,7 @@ class TallyContext(OncePerAgent):
             compile_config=self.compile_config,
             compaction=self.compaction,
         )
-        self._added: UserPromptPart | None = None
+        self._added = NOTHING
 
     async def for_run(self, ctx: RunContext[Any]) -> TallyContext:
         """Return a copy for one run, to which memory has added nothing yet."""
@@ -218,10 +218,10 @@ class TallyContext(OncePerAgent):
             task_type=self.task_type,
         )
         compiled = self._compiler.compile(bound, parts)
-        added = self._added = added_part(compiled, self._added, whole=self._compiler.is_whole)
+        added = self._added = added_parts(compiled, self._added, whole=self._compiler.is_whole)
         if not self._compiler.is_whole:
-            if added is not None:
-                messages = with_part_behind(messages, prompt, added)
+            if added.context is not None:
+                messages = with_part_behind(messages, prompt, added.context)
             # A list of its own goes to the model alone.
             return replace(request_context, messages=messages)
         rendered = render(compiled, request, added)

@@ -237,31 +237,43 @@ class _Entry(NamedTuple):
     part: Any
 
 
-def added_part(
-    compiled: CompiledContext, earlier: UserPromptPart | None = None, *, whole: bool
-) -> UserPromptPart | None:
-    """Return what memory adds to a request as a part; None for nothing. While it says the same, it
-    is the part of the request before. Of a `whole` request the profile is not among it: it stands
-    behind the instructions.
+class Added(NamedTuple):
+    """What memory adds to a request, as parts; None for nothing."""
+
+    profile: SystemPromptPart | None = None
+    """What stays for the session: a text of the system in front, because a run keeps instructions
+    in its history.
     """
-    text = outline(compiled).context if whole else memory_text(compiled)
-    if earlier is not None and [getattr(each, "content", None) for each in earlier.content] == [
-        text
-    ]:
-        return earlier
-    return (
-        UserPromptPart([TextContent(text, metadata={"tallystick": compiled.id})]) if text else None
-    )
+    context: UserPromptPart | None = None
+    """What was recalled and quoted: a part before the current turn."""
 
 
-def render(
-    compiled: CompiledContext, request: ReadRequest, added: UserPromptPart | None = None
-) -> Rendered:
+NOTHING = Added()
+"""Nothing is added."""
+
+
+def added_parts(compiled: CompiledContext, earlier: Added, *, whole: bool) -> Added:
+    """Return what memory adds to a request; while it says the same, it is the part of the request
+    before. Unless the request is `whole` the profile is in the context.
+    """
+    sections = outline(compiled)
+    text = sections.context if whole else memory_text(compiled)
+    profile, context = earlier
+    if profile is None or profile.content != sections.remembered or not whole:
+        has_profile = whole and bool(sections.remembered)
+        profile = SystemPromptPart(sections.remembered) if has_profile else None
+    said = [] if context is None else [getattr(each, "content", None) for each in context.content]
+    if said != [text]:
+        quoted = TextContent(text, metadata={"tallystick": compiled.id})
+        context = UserPromptPart([quoted]) if text else None
+    return Added(profile, context)
+
+
+def render(compiled: CompiledContext, request: ReadRequest, added: Added = NOTHING) -> Rendered:
     """Return a compiled context as a request, with `added` as what memory adds; unchanged messages
     are the objects that came in.
 
-    The profile is the last of the instructions, what was recalled and quoted a user's part before
-    the current turn. Raises InvalidContext for
+    Raises InvalidContext for
     calls and results that do not pair.
     """
     sections, changed = outline(compiled), changed_items(compiled)
@@ -271,8 +283,6 @@ def render(
         for place, part in enumerate(request.instructions)
         if (item_id := f"instructions-{place}") in shown
     ]
-    if sections.remembered:
-        instructions.append(InstructionPart(content=sections.remembered, dynamic=True))
     parameters, offered = request.parameters, {item.source_ref.title for item in sections.tools}
     tools = [
         tool
@@ -281,7 +291,7 @@ def render(
     ]
     if len(tools) < len(parameters.function_tools):
         parameters = replace(parameters, function_tools=tools)
-    messages = list(_messages(_entries(sections, request, shown, changed, added)))
+    messages = list(_messages(_entries(sections, request, shown, changed, added.context)))
     if instructions != request.instructions:
         parameters = replace(parameters, instruction_parts=instructions)
         # A request repeats the instructions that it was sent with.
@@ -289,6 +299,8 @@ def render(
             replace(each, instructions=None) if isinstance(each, ModelRequest) else each
             for each in messages
         ]
+    if added.profile is not None:
+        messages.insert(0, ModelRequest(parts=[added.profile]))
     return Rendered(messages, parameters)
 
 

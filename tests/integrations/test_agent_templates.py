@@ -273,7 +273,7 @@ class Support(BaseModel):
 
 def _support(tally: Tally, prompts: list[str]) -> Agent[Bank, Support]:
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        prompts.append(f"{info.instructions} {messages}")
+        prompts.append(str(messages))
         returned = any(isinstance(part, ToolReturnPart) for part in messages[-1].parts)
         if not returned:
             return ModelResponse([ToolCallPart("customer_balance", {})])
@@ -339,7 +339,7 @@ def test_a_chat_that_stores_its_history_has_no_recalled_block_in_it(
     prompts: list[str] = []
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-        prompts.append(f"{info.instructions} {messages}")
+        prompts.append(str(messages))
         yield "I see."
 
     with open_sqlite() as tally:

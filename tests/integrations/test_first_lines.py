@@ -58,7 +58,7 @@ def _pydantic_ai(names: Names) -> tuple[Callable[[str, str], Any], Sent]:
     sent: Sent = []
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        sent.append(f"{info.instructions} {messages}")
+        sent.append(str(messages))
         return ModelResponse(parts=[TextPart("Noted.")])
 
     names |= {"Agent": Agent, "model": FunctionModel(answer)}

@@ -14,7 +14,13 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.schema import MetadataMode, QueryBundle
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tallystick import ContextItem, Tally
@@ -77,9 +83,9 @@ def _pydantic_ai(bound: BoundTally) -> str:
     texts: list[str] = []
 
     def answer(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-        _, mark, framed = (info.instructions or "").partition(OPEN)
-        texts.append(mark + framed)
-        for part in messages[-1].parts:
+        for part in (part for message in messages for part in message.parts):
+            if isinstance(part, SystemPromptPart):
+                texts.append(part.content)
             if isinstance(part, UserPromptPart):
                 pieces = [part.content] if isinstance(part.content, str) else part.content
                 texts.extend(str(getattr(piece, "content", piece)) for piece in pieces)

@@ -249,9 +249,7 @@ def _run(agent: Agent[Any, Any], channel: Channel) -> Any:
 
 
 def _echo() -> FunctionModel:
-    return FunctionModel(
-        lambda messages, info: ModelResponse(parts=[TextPart(f"{info.instructions} {messages}")])
-    )
+    return FunctionModel(lambda messages, info: ModelResponse(parts=[TextPart(str(messages))]))
 
 
 def _recorder(tally: Tally, channel: Channel) -> None:

@@ -406,7 +406,6 @@ def _differences(recorded: Json, now: Json) -> Iterator[str]:
         return
     for field in sorted({*recorded, *now}):
         before, after = recorded.get(field), now.get(field)
-        yield from _differences(before, after)
         if not isinstance(before, list) or not isinstance(after, list):
             continue
         texts = [[_text(part) for part in side] for side in (before, after)]
