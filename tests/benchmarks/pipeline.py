@@ -105,7 +105,7 @@ def _spent(mode: RememberMode, count: int) -> tuple[int, int, float]:
             anna.remember(f"The berth {number} has boats.", mode=mode, timeout_ms=60_000)
         tally.drain()
         with services_of(tally).store.database.read() as connection:
-            calls, tokens, micros = outbound_calls.sum_spent(connection)
+            calls, tokens, micros = outbound_calls.sum_spent(connection, purposes=("learn",))
         return calls, tokens, micros / 1_000_000
 
 

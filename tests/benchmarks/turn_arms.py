@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import json
 import os
 import random
@@ -25,6 +26,7 @@ from typing import Annotated, Any, TypedDict
 from tests.benchmarks.core import COMMON, VOCABULARY
 
 from tallystick import Tally
+from tallystick.records import JsonObject
 from tallystick.tally.services import services_of
 
 HISTORY, TURNS = 20, 5
@@ -196,7 +198,8 @@ def _chat_model() -> Any:
         def _generate(
             self, messages: Any, stop: Any = None, run_manager: Any = None, **_: Any
         ) -> ChatResult:
-            return _answer(messages)
+            answered: ChatResult = _answer(messages)
+            return answered
 
     @_model
     def _answer(messages: Any) -> ChatResult:
@@ -244,9 +247,10 @@ def _tracer() -> tuple[list[Any], Callable[[], Any]]:
 
 
 def _sqlite_saver(folder: Path) -> Any:
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    return SqliteSaver(sqlite3.connect(folder / "checkpoints.sqlite", check_same_thread=False))
+    module: Any = importlib.import_module("langgraph.checkpoint.sqlite")
+    return module.SqliteSaver(
+        sqlite3.connect(folder / "checkpoints.sqlite", check_same_thread=False)
+    )
 
 
 def _graph_arm(agent: Any, callbacks: Sequence[Any] = (), *, keeps: bool, **options: Any) -> Arm:
@@ -322,7 +326,9 @@ def _langgraph(folder: Path, memories: int, way: str) -> Arm:
     model = _chat_model().bind_tools(tools)
 
     # In a function its annotations could not be read.
-    State: Any = TypedDict("State", {"messages": Annotated[list, add_messages], "found": list})
+    State: Any = TypedDict(
+        "State", {"messages": Annotated[list[Any], add_messages], "found": list[Any]}
+    )
 
     def build(search: Callable[[str], list[str]], keep: Callable[[list[str]], None]) -> Any:
         def recall(state: Any) -> dict[str, Any]:
@@ -490,7 +496,7 @@ def _llama_index(folder: Path, memories: int, way: str) -> Arm:
                 return ChatMessage(answered, role="assistant")
             return calls((asked[:9], "search_ledger", {"text": asked[:40]}))
 
-    tools = [
+    tools: list[Any] = [
         FunctionTool.from_defaults(_answer_tool, name=name, description=description)
         for name, description in _TOOLS.items()
     ]
@@ -568,8 +574,8 @@ def _llama_index(folder: Path, memories: int, way: str) -> Arm:
 
 def _traced(folder: Path) -> Callable[[], Any]:
     """Write the events of LlamaIndex to a file, as its own handlers do."""
-    from llama_index.core.instrumentation import get_dispatcher
     from llama_index.core.instrumentation.event_handlers import BaseEventHandler
+    from llama_index_instrumentation import get_dispatcher
 
     file = (folder / "events.jsonl").open("w")
 
@@ -625,7 +631,7 @@ def _http(folder: Path, memories: int, way: str) -> Arm:
         with remote.run("clerk", metadata={"thread_id": session}) as run:
             ask(run, session, asked)
             with run.step("tool_call", name="search_ledger") as step:
-                call = {"name": "search_ledger", "arguments": {"text": asked[:40]}}
+                call: JsonObject = {"name": "search_ledger", "arguments": {"text": asked[:40]}}
                 step.record("tool_call", call)
                 result = _answer_tool(asked[:40])
                 step.record("tool_result", {"result": result})

@@ -175,7 +175,7 @@ def test_a_chain_without_a_model_is_recorded_for_its_user(open_sqlite: OpenTally
 def test_a_batch_of_functions_is_a_run_for_each_of_its_inputs_of_whoever_acts(
     open_sqlite: OpenTally, is_async: bool
 ) -> None:
-    chain = RunnableLambda(lambda number: number + 1) | RunnableLambda(lambda number: number * 2)
+    chain: Any = RunnableLambda(lambda number: number + 1) | (lambda number: number * 2)
     with open_sqlite() as tally:
         handler = TallyCallbackHandler(tally, strict=True)
         config: Any = {"callbacks": [handler], **WAYS["user_id"]}

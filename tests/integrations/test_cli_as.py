@@ -111,12 +111,12 @@ def test_memories_of_another_are_closed_until_they_are_opened(place: Path, run: 
         ada = tally.user("ada")
         [memory] = [each.id for each in ada.memories() if "heliotrope" in each.content]
         with services_of(tally).store.database.read() as connection:
-            opened = [
+            journaled = [
                 (entry.subject_id, entry.actor["user"], entry.details["step"])
                 for entry in journal.entries(connection, "scope:private:ada")
                 if entry.event == "memory.opened"
             ]
-    assert opened == [(memory, "local", step)] * 3
+    assert journaled == [(memory, "local", step)] * 3
 
 
 def test_a_look_at_a_recording_lets_nobody_read_the_memory(place: Path, run: Run) -> None:

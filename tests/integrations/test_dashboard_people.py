@@ -94,7 +94,7 @@ def test_the_memory_of_another_is_closed_until_it_is_opened_which_is_journaled(
     after = looks(there.tally)
     assert after > before
     [memory] = opened_memories(there.tally)
-    assert there.tally.bind(MIA).get(memory).content in opened.text
+    assert there.tally.bind(MIA).get(memory or "").content in opened.text
 
     with Browser(there.tcp, there.token(MIA, token_class="session")) as mia:
         assert SECRET in mia.get(f"steps/{step.id}").text

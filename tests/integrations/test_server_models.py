@@ -12,7 +12,14 @@ import httpx2
 import pytest
 
 from tallystick.errors import ApprovalRequired, BudgetSpent, EgressDenied, ModelUnavailable
-from tallystick.records import CallBudget, ContextItem, PolicyConditions, PolicyRule, StepEntry
+from tallystick.records import (
+    CallBudget,
+    ContextItem,
+    JsonObject,
+    PolicyConditions,
+    PolicyRule,
+    StepEntry,
+)
 from tallystick.settings import Settings
 from tallystick_openai import ResponsesProvider
 from tallystick_server import RemoteTally
@@ -288,7 +295,7 @@ def test_what_is_called_for_others_stays_within_a_budget_of_its_own(
         providers_budget=CallBudget(**{f"{unit}_per_scope_and_day": most}),
         prices=tmp_path / "prices.toml",
     )
-    short = {"max_output_tokens": 400}
+    short: JsonObject = {"max_output_tokens": 400}
     with served(tmp_path / "tally", settings=settings) as there, there.remote() as remote:
         with remote.run("birds"):
             compiled = remote.compile(ITEMS, budget=500)
