@@ -74,8 +74,6 @@ _KINDS: tuple[tuple[ChosenAs, tuple[str, ...]], ...] = (
 )
 """The kinds of a profile, in the order in which they are served."""
 _OVER = ("done", "cancelled")
-_FIRST = 1e6
-"""Added to what the statements of the user tell: they come before those of others in the scope."""
 _READ = 48
 """Memories of one reason that are read, those that tell most."""
 _LARGEST = 3
@@ -424,6 +422,8 @@ class _Chooser:
 
     def _profile_candidates(self) -> Iterator[tuple[ChosenAs, list[memories.Stored]]]:
         """Yield what a profile is chosen from, by reason, what tells most first."""
+        import numpy as np
+
         ids = list(self._corpora())
         pinned = memories.latest(
             self._connection,
@@ -436,7 +436,8 @@ class _Chooser:
         yield "pinned", self._visible(pinned)
         told = {scope_id: information(corpus) for scope_id, corpus in self._corpora().items()}
         for why, kinds in _KINDS:
-            docs: dict[int, float] = {}
+            # What others said comes after all that the user said.
+            docs: dict[int, tuple[bool, float]] = {}
             for scope_id, corpus in self._corpora().items():
                 worth = told[scope_id]
                 rows = _of_kinds(corpus, kinds)
@@ -444,19 +445,20 @@ class _Chooser:
                     rows = rows[self._statements(corpus)[rows]]
                     rows = rows[worth[rows] >= _LEAST * _median(worth[rows])]
                     worth_of_rows = worth[rows] * answered_as_task(corpus, rows)
-                    # What others said comes after all that the user said.
-                    worth_of_rows = worth_of_rows + _FIRST * self._own(corpus, rows)
+                    others = ~self._own(corpus, rows)
                 else:
                     worth_of_rows = worth[rows]
-                order = (-worth_of_rows).argsort(kind="stable")[:_READ]
+                    others = np.zeros(len(rows), bool)
+                order = np.lexsort((-worth_of_rows, others))[:_READ]
                 numbers = corpus.column("doc")[rows[order]].tolist()
-                docs |= dict(zip(numbers, worth_of_rows[order].tolist(), strict=True))
+                ranks = zip(others[order].tolist(), worth_of_rows[order].tolist(), strict=True)
+                docs |= dict(zip(numbers, ranks, strict=True))
             loaded = self._load(docs)
             if why == "statement":
                 read = self._read_by_learner(loaded)
                 loaded = [each for each in loaded if each.doc not in read]
-                docs = {each.doc: self._worth(each.memory, docs[each.doc]) for each in loaded}
-            loaded.sort(key=lambda each: (-docs[each.doc], each.doc))
+                docs = {each.doc: self._rank(each.memory, *docs[each.doc]) for each in loaded}
+            loaded.sort(key=lambda each: (docs[each.doc][0], -docs[each.doc][1], each.doc))
             yield why, [each for each in loaded if _is_open(each.memory)]
 
     def _since_before(self) -> dict[str, AppliedChange]:
@@ -479,14 +481,12 @@ class _Chooser:
             )
         return self._learned
 
-    def _worth(self, memory: Memory, told: float) -> float:
-        """Return what a statement counts for that tells so much: less where it asks or quotes, and
-        where others say as much in fewer tokens.
+    def _rank(self, memory: Memory, is_of_others: bool, told: float) -> tuple[bool, float]:
+        """Return whether a statement is of others, and what it counts for that tells so much: less
+        where it asks or quotes, and where others say as much in fewer tokens.
         """
-        first = _FIRST if told >= _FIRST else 0.0
-        worth = (told - first) * stated(memory.content)
-        worth /= math.sqrt(self._count(memory.content) or 1)
-        return worth + (first if memory.created_by == self._actor.user else 0.0)
+        worth = told * stated(memory.content) / math.sqrt(self._count(memory.content) or 1)
+        return is_of_others or memory.created_by != self._actor.user, worth
 
     def _own(self, corpus: Corpus, rows: Any) -> Any:
         """Return for each row True if the user said it, or nobody by name."""
