@@ -100,7 +100,10 @@ class Hooks:
         """Tell of each event once."""
         place, note = self._place, self._counts.note
         for event in ("session-start", "prompt", "after-compact"):
-            code, answer, _ = _hook(place, event, prompt=f"Which heron nests at pier {number}?")
+            # What a session has been shown is not shown to it again.
+            session = f"{event} {self._name} {number}"
+            asked = f"Which heron nests at pier {number}?"
+            code, answer, _ = _hook(place, event, session=session, prompt=asked)
             is_answered = code == 0 and bool(answer)
             note(f"hook {event}", is_answered and "heron" in json.loads(answer).get("context", ""))
         for event in ("turn-end", "before-compact", "session-end"):
@@ -284,7 +287,8 @@ def test_hooks_and_tools_succeed_while_their_servers_are_killed_and_started_agai
     for caller in callers:
         caller.join()
     assert not problems, problems
-    broken = where.parent / "nowhere"
+    broken = where.parent / "broken"
+    broken.write_text("no folder", encoding="utf-8")
     assert _hook(broken, "prompt", prompt="Which heron?")[0] == 0, "a hook stopped the agent"
     assert _hook(broken, "before-tool", "--rules", str(rules), tool="ls")[0] == 2
 
