@@ -331,3 +331,18 @@ def test_where_money_is_limited_a_model_without_a_price_gets_nothing(
             remote.call_model(compiled, provider="openai:of-tomorrow")
 
     assert openais.bodies == []
+
+
+def test_a_limit_below_nothing_makes_no_call_cheaper(openais: Openais, tmp_path: Path) -> None:
+    settings = Settings(providers=("openai:*",), providers_budget=CallBudget(tokens_per_day=1_500))
+    below: JsonObject = {"max_output_tokens": -100_000}
+    with (
+        served(tmp_path, settings=settings) as there,
+        there.remote() as remote,
+        remote.run("birds"),
+    ):
+        compiled = remote.compile(ITEMS, budget=500)
+        with pytest.raises(BudgetSpent):
+            remote.call_model(compiled, provider="openai:gpt-5", parameters=below)
+
+    assert openais.bodies == []

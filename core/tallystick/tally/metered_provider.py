@@ -76,10 +76,11 @@ class MeteredProvider:
     @contextmanager
     def _stream(self, request: Mapping[str, Any]) -> Iterator[ModelResponseStream]:
         with self._counted(request) as call, self._inner.stream(request) as stream:
+            call.has_begun = True
             try:
                 yield stream
             finally:
-                # One that broke before it began has no answer: it is counted by its request.
+                # What cannot be read as an answer is counted with what it might have cost.
                 with suppress(Exception):
                     call.answer = self._inner.parse(stream.response().body)
 
@@ -120,7 +121,7 @@ class MeteredProvider:
             most = {"input_tokens": row.input_tokens, "output_tokens": row.output_tokens}
             if call.answer is not None:
                 most |= call.answer.usage
-            elif outcome != "answered":
+            elif outcome != "answered" and not call.has_begun:
                 most["output_tokens"] = 0
             store.database.write(
                 lambda tx: outbound_calls.finish(
@@ -142,7 +143,8 @@ class MeteredProvider:
         services, text = self._view._services, str(request)
         named = request.get("model")
         model = named if isinstance(named, str) else self.model or ""
-        limits = [request[name] for name in _MOST_OF_ANSWER if isinstance(request.get(name), int)]
+        named_limits = [request.get(name) for name in _MOST_OF_ANSWER]
+        limits = [each for each in named_limits if isinstance(each, int) and each > 0]
         tokens = services.counter(model).count(text)
         longest = min(limits, default=_LONGEST_ANSWER)
         micros = self._micros(model, {"input_tokens": tokens, "output_tokens": longest})
@@ -179,3 +181,5 @@ class _Counted:
     """A call under way, and its answer as far as it came."""
 
     answer: ModelAnswer | None = None
+    has_begun = False
+    """True once a stream came, which is paid for also by who leaves it."""
