@@ -205,6 +205,8 @@ print('tallystick_server.app' in sys.modules)
         "tallystick.tokens",
         "tallystick_learning",
         "tallystick_graph",
+        "tallystick_ingest",
+        "tallystick_work",
         *ADAPTERS,
     ],
 )

@@ -16,7 +16,8 @@ FIRST_LOOK = {
     "storage/index/communities",
     "graph/test_graph.py": "graph/aliases graph/derived graph/mentions graph/name_forms "
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
-    "test_extension.py": "graph/extension learning/extension",
+    "test_extension.py": "graph/extension ingest/contract ingest/extension learning/extension "
+    "work/extension",
     "memory/test_matching.py": "access/confirm",
     "memory/test_secrets.py": "upkeep/imported_secrets",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",

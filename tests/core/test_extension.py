@@ -8,7 +8,9 @@ import pytest
 from tests.core.made_up_extension import KEPT, KIND, Loud
 
 import tallystick_graph
+import tallystick_ingest
 import tallystick_learning
+import tallystick_work
 from tallystick import Actor, Tally, extension
 from tallystick.extension import load_extensions
 from tallystick.operations import OPERATIONS
@@ -39,7 +41,12 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_tally_has_the_extensions_of_the_constant(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         extensions = services_of(tally).extensions
-    assert extensions == (tallystick_learning.EXTENSION, tallystick_graph.EXTENSION)
+    assert extensions == (
+        tallystick_learning.EXTENSION,
+        tallystick_graph.EXTENSION,
+        tallystick_ingest.EXTENSION,
+        tallystick_work.EXTENSION,
+    )
     offered = {operation.name for each in load_extensions() for operation in each.operations}
     assert offered == {"reflect", "end_session"}
     assert offered < OPERATIONS.keys()
