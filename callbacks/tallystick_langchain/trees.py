@@ -22,6 +22,7 @@ from tallystick.kit import (
     begin_call,
     earlier_run,
     is_nested,
+    run_under_way,
 )
 from tallystick.kit.binder import call_of_config
 from tallystick.recorder import Run, current_run, status_for
@@ -195,7 +196,8 @@ class CallTrees:
         tree.bound = self._binder.bound(call)
         goal = goal_of(tree.inputs)
         thread = tree.run_metadata.get("thread_id")
-        if goal is None and thread is not None and goes_on(tree.inputs):
+        is_new = run_under_way(tree.bound) is None
+        if is_new and goal is None and thread is not None and goes_on(tree.inputs):
             earlier = earlier_run(tree.bound, str(thread))
             if earlier is not None:
                 goal = earlier.goal

@@ -224,21 +224,30 @@ class Corpus:
         """Return the number of live slices that contain `term`, without those that one of some
         speakers said.
         """
+        return self.frequencies([term], unless_by=unless_by)[0]
+
+    def frequencies(self, terms: Sequence[str], *, unless_by: Iterable[str] = ()) -> list[int]:
+        """Return for each of some terms the number of live slices that contain it; see
+        `frequency`.
+        """
         import numpy as np
 
-        number, bearers = self.vocabulary.terms.get(term), self._numbers_of(unless_by)
-        if number is None:
-            return 0
-        count = 0
+        numbers = [self.vocabulary.terms.get(term, -1) for term in terms]
+        bearers = self._numbers_of(unless_by)
+        counts = np.zeros(len(terms), dtype=np.int64)
         for segment in self.segments:
-            postings = segment.postings(number)
-            if postings is not None:
-                rows = segment.owner[postings[0]]
+            postings = segment.postings(numbers)
+            if postings is None:
+                continue
+            which = postings.which
+            if bearers or not segment.is_whole:
+                rows = segment.owner[postings.slices]
                 counted = segment.alive[rows]
                 if bearers:
                     counted &= ~np.isin(segment.columns["speaker"][rows], bearers)
-                count += int(counted.sum())
-        return count
+                which = which[counted]
+            counts += np.bincount(which, minlength=len(terms))
+        return [int(count) for count in counts]
 
     def _numbers_of(self, speakers: Iterable[str]) -> list[int]:
         numbers = self.vocabulary.speakers
@@ -279,26 +288,33 @@ class Corpus:
         """
         import numpy as np
 
-        bearers = {term: self._numbers_of(who) for term, who in (names or {}).items()}
+        terms = [term for term in weights if term in self.vocabulary.terms]
+        numbers = [self.vocabulary.terms[term] for term in terms]
+        each = np.array([weights[term] for term in terms], dtype=np.float64)
+        bearers = {
+            place: own
+            for place, term in enumerate(terms)
+            if names and (own := self._numbers_of(names.get(term, ())))
+        }
         scores = np.zeros(self.starts[-1], dtype=np.float64)
         for start, segment in zip(self.starts, self.segments, strict=False):
-            sums = np.zeros(len(segment.owner), dtype=np.float64)
-            for term, weight in weights.items():
-                number = self.vocabulary.terms.get(term)
-                postings = segment.postings(number) if number is not None else None
-                if postings is None:
-                    continue
-                where, often = postings
-                if own := bearers.get(term):
-                    said = ~np.isin(segment.columns["speaker"][segment.owner[where]], own)
-                    where, often = where[said], often[said]
-                relative = segment.length[where] / np.float64(average) if average > 0 else 1.0
-                sums[where] += weight * saturate(often, relative)
-            if len(sums):
-                best = sums
-                if len(sums) > len(segment):
-                    best = np.maximum.reduceat(sums, segment.first_slice)
-                scores[start : start + len(segment)] = best
+            if not len(segment):
+                continue
+            postings = segment.postings(numbers) if terms else None
+            if postings is None:
+                continue
+            which, where, often = postings
+            for place, own in bearers.items():
+                said = segment.columns["speaker"][segment.owner[where]]
+                kept = (which != place) | ~np.isin(said, own)
+                which, where, often = which[kept], where[kept], often[kept]
+            relative = segment.length[where] / np.float64(average) if average > 0 else 1.0
+            # In the order of the postings: to the last bit the sum term by term.
+            worth = each[which] * saturate(often, relative)
+            best = np.bincount(where, weights=worth, minlength=len(segment.owner))
+            if len(best) > len(segment):
+                best = np.maximum.reduceat(best, segment.first_slice)
+            scores[start : start + len(segment)] = best
         return scores
 
     def words_of(self, rows: Ints) -> RowWords:
@@ -501,10 +517,11 @@ class Corpus:
             number = surfaces.get(word)
             if number is None or number >= len(terms):
                 return False
-            postings = (segment.postings(int(terms[number])) for segment in self.segments)
+            term = int(terms[number])
             return any(
-                posting is not None and bool(segment.alive[segment.owner[posting[0]]].any())
-                for segment, posting in zip(self.segments, postings, strict=True)
+                (found := segment.postings([term])) is not None
+                and bool(segment.alive[segment.owner[found.slices]].any())
+                for segment in self.segments
             )
 
         return languages_spoken(surfaces.keys(), holds)

@@ -86,17 +86,19 @@ def later_on_same_matter(corpus: Corpus, row: int) -> Ints:
     import numpy as np
 
     rarity, terms = corpus.rarity, corpus.vocabulary.term_of
-    own = {int(terms[word]) for word in corpus.words_of(np.array([row])).words.tolist()}
+    own = np.unique(terms[corpus.words_of(np.array([row])).words])
+    own = own[rarity[own] >= _COMMON]
     shared = np.zeros(corpus.starts[-1], dtype=np.float64)
-    for term in sorted(own):
-        if rarity[term] < _COMMON:
+    for start, segment in zip(corpus.starts, corpus.segments, strict=False):
+        postings = segment.postings(own.tolist())
+        if postings is None:
             continue
-        for start, segment in zip(corpus.starts, corpus.segments, strict=False):
-            postings = segment.postings(term)
-            if postings is not None:
-                rows = segment.owner[postings[0]]
-                # Slices of one row stand side by side.
-                shared[rows[np.flatnonzero(np.diff(rows, prepend=-1))] + start] += rarity[term]
+        rows = segment.owner[postings.slices].astype(np.int64)
+        # Slices of one row stand side by side: it is counted once a term.
+        once = np.flatnonzero(np.diff(postings.which * len(segment) + rows, prepend=-1))
+        worth = rarity[own[postings.which[once]]]
+        counted = np.bincount(rows[once], weights=worth, minlength=len(segment))
+        shared[start : start + len(segment)] = counted
     said = corpus.column("said_at")
     least = min(_SAME_MATTER, inverse_frequency(len(corpus), _ALONE))
     later = np.flatnonzero((shared >= least) & corpus.alive & (said > said[row]))

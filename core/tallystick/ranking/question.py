@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -116,26 +116,24 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     surfaces = {surface: term for surface, term in words.items() if term not in bearers}
     statistics = Statistics.of(corpora)
 
-    @cache
-    def frequency(term: str) -> int:
-        return sum(corpus.frequency(term) for corpus in corpora)
-
+    frequency = _Frequencies(corpora)
+    frequency.count(surfaces.values())
     # A listed word that half of the texts have tells none apart.
     most = max(_FEW, statistics.slices * _FREQUENT)
     surfaces = {
         surface: term
         for surface, term in surfaces.items()
-        if surface not in listed or frequency(term) <= most
+        if surface not in listed or frequency[term] <= most
     } or surfaces
     forms = _forms(surfaces, own, corpora)
-
-    def weight(*terms: str) -> float:
-        return inverse_frequency(statistics.slices, sum(map(frequency, terms)))
+    frequency.count(term for terms in forms.values() for term in terms)
 
     weights: dict[str, float] = {}
     for surface, term in surfaces.items():
         every = [term, *sorted(forms.get(surface, ()))]
-        inverse = weight(*every) * (_LISTED if surface in listed else 1.0)
+        found = sum(frequency[form] for form in every)
+        inverse = inverse_frequency(statistics.slices, found)
+        inverse *= _LISTED if surface in listed else 1.0
         weights |= {form: max(inverse, weights.get(form, 0.0)) for form in every}
     borne = {
         term: frozenset(bearers[term]) for term in dict.fromkeys(words.values()) if term in bearers
@@ -158,6 +156,22 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
         dates=spans(query, now, _languages_of_dates(query, own, corpora)),
         average_length=statistics.average_length,
     )
+
+
+class _Frequencies(dict[str, int]):
+    """By term the number of slices of some corpora that contain it, as far as it was counted."""
+
+    def __init__(self, corpora: Sequence[Corpus]) -> None:
+        super().__init__()
+        self._corpora = corpora
+
+    def count(self, terms: Iterable[str]) -> None:
+        """Count those of some terms that are not counted yet."""
+        new = [term for term in dict.fromkeys(terms) if term not in self]
+        if new:
+            of_corpora = [corpus.frequencies(new) for corpus in self._corpora]
+            self.update(zip(new, map(sum, zip(*of_corpora, strict=True)), strict=False))
+            self.update((term, 0) for term in new if term not in self)
 
 
 def names_within(text: str) -> list[str]:

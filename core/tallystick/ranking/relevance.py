@@ -425,10 +425,10 @@ def _text_scores(corpus: Corpus, segment: Segment, chosen: Ints, question: Quest
     scores = np.zeros(len(chosen), dtype=np.float64)
     for term, weight in question.weights.items():
         number = corpus.vocabulary.terms.get(term)
-        postings = segment.postings(number) if number is not None else None
+        postings = segment.postings([number]) if number is not None else None
         if postings is None:
             continue
-        where, often = postings
+        where, often = postings.slices, postings.often
         places = np.minimum(np.searchsorted(where, chosen), len(where) - 1)
         times = np.where(where[places] == chosen, often[places], 0.0)
         scores += weight * saturate(times, relative)

@@ -65,6 +65,15 @@ class CorpusSize(NamedTuple):
     """Words of all these slices together."""
 
 
+class Postings(NamedTuple):
+    """Where some terms occur, in their order: one value each for each term and slice."""
+
+    which: Ints
+    """The place of the term among those that were asked for."""
+    slices: NDArray[np.int32]
+    often: NDArray[np.float32]
+
+
 @dataclass(frozen=True, eq=False)
 class Segment:
     """Rows with their inverted index. Slices of a row stand side by side."""
@@ -158,10 +167,15 @@ class Segment:
     @cached_property
     def size(self) -> CorpusSize:
         """The number of live slices, and of their words."""
-        if self.alive.all():
+        if self.is_whole:
             return CorpusSize(len(self.owner), float(self.length.sum(dtype="f8")))
         live = self.alive[self.owner]
         return CorpusSize(int(live.sum()), float(self.length[live].sum(dtype="f8")))
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """True if every row is live."""
+        return bool(self.alive.all())
 
     @cached_property
     def living(self) -> int:
@@ -198,14 +212,32 @@ class Segment:
         owner = self.vector_owner
         return int(self.alive[owner[np.flatnonzero(np.diff(owner, prepend=-1))]].sum())
 
-    def postings(self, term: int) -> tuple[NDArray[np.int32], NDArray[np.float32]] | None:
+    def postings(self, terms: Sequence[int]) -> Postings | None:
+        """Return where some terms occur; None where none does."""
         import numpy as np
 
-        place = int(np.searchsorted(self.terms, term))
-        if place == len(self.terms) or self.terms[place] != term:
+        asked = np.array(terms, dtype=np.int32)
+        places = self.terms.searchsorted(asked)
+        inside = places < len(self.terms)
+        inside[inside] = self.terms[places[inside]] == asked[inside]
+        which = inside.nonzero()[0]
+        if not len(which):
             return None
-        start, end = self.offsets[place], self.offsets[place + 1]
-        return self.slice_of[start:end], self.often[start:end]
+        starts = self.offsets[places[which]].tolist()
+        ends = self.offsets[places[which] + 1].tolist()
+        # In slices, as some of these arrays are read from a file or the database.
+        ranges = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
+        slices = [self.slice_of[each] for each in ranges]
+        often = [self.often[each] for each in ranges]
+        return Postings(
+            np.repeat(which, [len(each) for each in slices]), _join(slices), _join(often)
+        )
+
+
+def _join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    import numpy as np
+
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def segment_of(vocabulary: Vocabulary, entries: Sequence[Entry], dimension: int) -> Segment:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from importlib import import_module
@@ -23,7 +23,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam
 from sqlalchemy.sql import ClauseElement
 
 from tallystick.storage.engine import tables
@@ -39,6 +39,8 @@ _AT_ONCE = (256, 128, 64, 32, 16, 8, 4, 2)
 """Rows that one insert may contain. Python's driver releases the interpreter at every statement,
 and beside a thread that computes it costs more to get it back than to write a row.
 """
+_MOST_VALUES = 64
+"""Values of one `PreparedIn`: each number of them is a statement that is kept."""
 
 
 class _Statement(NamedTuple):
@@ -143,6 +145,33 @@ class Prepared:
             raise translate_driver_error(error, text, connection) from error
         finally:
             cursor.close()
+
+
+class PreparedIn:
+    """A query of the rows whose column has one of some values, prepared for each number of them;
+    for a column that SQLite stores packed, where `integer_list` does not serve.
+    """
+
+    def __init__(self, query: Select[Any], column: ColumnElement[Any]) -> None:
+        self._query, self._column = query, column
+        self._of: dict[int, Prepared] = {}
+
+    def __call__(self, connection: Connection, values: Collection[Any]) -> list[tuple[Any, ...]]:
+        """Return the rows that have one of `values`."""
+        rows: list[tuple[Any, ...]] = []
+        left = list(values)
+        while left:
+            some, left = left[:_MOST_VALUES], left[_MOST_VALUES:]
+            statement = self._of.get(len(some))
+            if statement is None:
+                # An untyped value would not be packed.
+                names: list[Any] = [
+                    bindparam(f"value{n}", type_=self._column.type) for n in range(len(some))
+                ]
+                query = self._query.where(self._column.in_(names))
+                statement = self._of[len(some)] = Prepared(query)
+            rows += statement(connection, {f"value{n}": value for n, value in enumerate(some)})
+        return rows
 
 
 class PreparedUpdate(Prepared):

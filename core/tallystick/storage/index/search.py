@@ -49,7 +49,7 @@ _TOUCH = Prepared(
     update(_x).where(_x.c.doc == bindparam("d")).values(revision=bindparam("to_revision"))
 )
 _COUNT = select(func.count()).select_from(_x).where(_x.c.scope_id == bindparam("scope_id"))
-_CHANGED = (
+_ENTRIES = (
     select(
         _x.c.doc,
         _x.c.words,
@@ -69,8 +69,12 @@ _CHANGED = (
     )
     .join(_m, _m.c.doc == _x.c.doc)
     .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))
-    .where(_x.c.doc.in_(bindparam("docs", expanding=True)))
     .order_by(_x.c.doc)
+)
+_CHANGED = Prepared(
+    _ENTRIES.where(_x.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
+    postgresql=_ENTRIES.where(_x.c.doc == func.any(bindparam("docs"))),
+    reads_bytes=True,
 )
 _PAGE = 2_000
 _SAVED = select(_v.c.doc, _v.c.vector).where(_v.c.fingerprint == bindparam("fingerprint"))
@@ -172,9 +176,8 @@ def read_changes(
     docs = sorted(row.doc for row in rows_behind(connection, scope_id, Mark.at(after)))
     for start in range(0, len(docs), _PAGE):
         page = docs[start : start + _PAGE]
-        rows = connection.execute(_CHANGED, {"docs": page, "fingerprint": fingerprint})
-        # By position rather than by name: this is read for a hundred thousand rows.
-        yield [Entry._make(tuple(row)) for row in rows]
+        values = {"docs": integer_list(connection, page), "fingerprint": fingerprint}
+        yield [Entry._make(row) for row in _CHANGED(connection, values)]
 
 
 def hidden_docs(connection: Connection, scope_id: int, *, after: int) -> set[int]:

@@ -495,12 +495,8 @@ def all_entries(connection: Connection) -> list[JournalEntry]:
 
 def foil(connection: Connection, stream: str, run_id: str) -> Foil:
     """Return count and head of a stream as stored now."""
-    head = connection.execute(_HEAD, {"stream": stream}).first()
-    return Foil(
-        run_id=run_id,
-        count=head.entries if head else 0,
-        head=head.head if head else genesis(stream),
-    )
+    end = end_of(connection, stream)
+    return Foil(run_id=run_id, count=end.length, head=end.head)
 
 
 def verify_stream(connection: Connection, stream: str) -> list[ChainProblem]:

@@ -32,7 +32,13 @@ from tallystick.records import (
 )
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.batches import Read, was_read_ahead
-from tallystick.storage.engine.prepared import Prepared, PreparedInsert, insert_row, integer_list
+from tallystick.storage.engine.prepared import (
+    Prepared,
+    PreparedIn,
+    PreparedInsert,
+    insert_row,
+    integer_list,
+)
 from tallystick.storage.rows.memory_versions import add_version, parsed_body
 from tallystick.storage.rows.scopes import ScopeRow
 
@@ -59,6 +65,7 @@ _SELECT = (
 )
 _Row = namedtuple("_Row", _SELECT.selected_columns.keys())  # type: ignore[misc] # the columns are those of the table
 _BY_ID = Prepared(_SELECT.where(_m.c.id == bindparam("id")))
+_BY_IDS = PreparedIn(_SELECT, _m.c.id)
 _BY_DOCS = Prepared(
     _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
@@ -330,7 +337,7 @@ def get_docs(
 
 def get_many(connection: Connection, ids: Collection[str]) -> list[Stored]:
     """Return memories by their ids, a few hundred at most."""
-    return _hydrate(connection, connection.execute(_SELECT.where(_m.c.id.in_(list(ids)))).all())
+    return _hydrate(connection, [_Row._make(row) for row in _BY_IDS(connection, ids)])
 
 
 def latest(

@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, column, select, text, update
+from sqlalchemy import Connection, column, select, text, update
 
 from tallystick.storage.engine import tables
+from tallystick.storage.engine.prepared import PreparedIn
 from tallystick.storage.rows import objects, parts
 from tallystick.storage.rows.scopes import ScopeRow
 
@@ -32,9 +33,7 @@ _MAX_DEPTH = 1_000
 _LOOK_BACK = 4
 """Newest runs of a scope in which a process that has just started looks for bases."""
 
-_EXISTING = select(_e.c.id).where(
-    _e.c.id.in_(bindparam("ids", expanding=True)), _e.c.part_key.is_not(None)
-)
+_EXISTING = PreparedIn(select(_e.c.id).where(_e.c.part_key.is_not(None)), _e.c.id)
 _CHAIN = text(
     "WITH RECURSIVE chain (id, base_id, head, tail, scope_id, part_key, depth) AS ("
     "SELECT id, base_id, head, tail, scope_id, part_key, 0 FROM step_entries WHERE id = :id "
@@ -175,7 +174,7 @@ class Payloads:
 
 def have_payloads(connection: Connection, ids: Collection[str]) -> bool:
     """Return True if all of these entries still have their payloads."""
-    return not ids or len(connection.execute(_EXISTING, {"ids": list(ids)}).all()) == len(ids)
+    return len(_EXISTING(connection, ids)) == len(ids)
 
 
 def dependents_of(connection: Connection, ids: Iterable[str]) -> list[Any]:

@@ -32,6 +32,14 @@ _ABOUT = Prepared(
     ),
     postgresql=_ABOUT_TARGETS.format(targets="= ANY(:targets)", scopes="= ANY(:scopes)"),
 )
+_APPLIED = (
+    "SELECT id FROM proposals WHERE scope_id {scopes} AND state = 'applied' "
+    "AND decided_at > :since ORDER BY created_at, id"
+)
+_APPLIED_SINCE = Prepared(
+    _APPLIED.format(scopes="IN (SELECT value FROM json_each(:scopes))"),
+    postgresql=_APPLIED.format(scopes="= ANY(:scopes)"),
+)
 _BATCH = 500
 
 
@@ -127,10 +135,8 @@ def applied_since(
     connection: Connection, scope_ids: Sequence[int], since: int
 ) -> list[StoredProposal]:
     """Return the proposals of these scopes that were applied after a moment, oldest first."""
-    return _having(
-        connection,
-        _t.c.scope_id.in_(list(scope_ids)) & (_t.c.state == "applied") & (_t.c.decided_at > since),
-    )
+    values = {"scopes": integer_list(connection, scope_ids), "since": since}
+    return _in_pages(connection, [str(row[0]) for row in _APPLIED_SINCE(connection, values)])
 
 
 def without_words(connection: Connection, scope_id: int, *, limit: int) -> list[StoredProposal]:

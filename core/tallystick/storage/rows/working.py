@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, select, tuple_
+from sqlalchemy import Connection, bindparam, delete, func, select, text, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.storage.engine import containment, tables
-from tallystick.storage.engine.prepared import Prepared, upsert
+from tallystick.storage.engine.prepared import Prepared, integer_list, text_list, upsert
 
 _t = tables.working
 _KEY = ("scope_id", "lifetime", "holder", "name")
@@ -37,14 +37,20 @@ class StoredValue(NamedTuple):
     expires_at: int
 
 
-_VALUES = (
-    select(_t.c.lifetime, _t.c.name, _t.c.body, _t.c.updated_at, _t.c.expires_at)
-    .where(
-        _t.c.scope_id.in_(bindparam("scope_ids", expanding=True)),
-        tuple_(_t.c.lifetime, _t.c.holder).in_(bindparam("holders", expanding=True)),
-        _t.c.expires_at > bindparam("at"),
-    )
+_LIVING = (
+    select(_t.c.lifetime, _t.c.holder, _t.c.name, _t.c.body, _t.c.updated_at, _t.c.expires_at)
+    .where(_t.c.expires_at > bindparam("at"))
     .order_by(_t.c.name)
+)
+_VALUES = Prepared(
+    _LIVING.where(
+        _t.c.scope_id.in_(text("SELECT value FROM json_each(:scope_ids)")),
+        _t.c.holder.in_(text("SELECT value FROM json_each(:holders)")),
+    ),
+    postgresql=_LIVING.where(
+        _t.c.scope_id == func.any(bindparam("scope_ids")),
+        _t.c.holder == func.any(bindparam("holders")),
+    ),
 )
 
 
@@ -79,8 +85,17 @@ def values_of(
     connection: Connection, scope_ids: Sequence[int], holders: Sequence[Holder], *, at: int
 ) -> list[StoredValue]:
     """Return the values of holders that have not expired, in the order of names."""
-    values = {"scope_ids": list(scope_ids), "holders": list(map(tuple, holders)), "at": at}
-    return [StoredValue._make(row) for row in connection.execute(_VALUES, values)]
+    values = {
+        "scope_ids": integer_list(connection, scope_ids),
+        "holders": text_list(connection, [holder.id for holder in holders]),
+        "at": at,
+    }
+    wanted = set(map(tuple, holders))
+    return [
+        StoredValue(lifetime, *rest)
+        for lifetime, holder, *rest in _VALUES(connection, values)
+        if (lifetime, holder) in wanted
+    ]
 
 
 def remove(
