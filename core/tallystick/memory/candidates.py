@@ -124,19 +124,17 @@ def pool_of(
     corpus: Corpus,
     scope_id: int,
     question: Question,
+    text: Floats,
     vector: Vector | None,
     proposed: Sequence[int] | None,
     allowed: Flags,
     depth: int,
 ) -> Pool:
-    """Return the candidates of one scope: the best by words, the best by vectors (of `proposed`,
-    where Chroma was asked), and the turns beside them.
+    """Return the candidates of one scope: the best by words, whose scores are `text`, the best by
+    vectors (of `proposed`, where Chroma was asked), and the turns beside them.
     """
     import numpy as np
 
-    text = corpus.text_scores(
-        question.weights, average=question.average_length, names=question.names
-    )
     text = np.where(allowed, text, 0.0)
     by_text = proposals(text, depth)
 

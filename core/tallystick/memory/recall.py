@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
 
 from tallystick.access import is_expired
@@ -127,20 +128,25 @@ def recall(
     request: RecallRequest | None = None,
     *,
     logged: bool = True,
+    analysed: AnalysedQuery | None = None,
 ) -> Recalled:
     """Return the memories of these scopes that answer `query`, best first; equal scores by age,
     oldest first.
 
-    Raises Denied for the first scope that `actor` may not read, and InvalidInput.
+    `analysed` is what `analyse` returned of the same query and scopes a moment ago. Raises Denied
+    for the first scope that `actor` may not read, and InvalidInput.
     """
     request = request or RecallRequest()
     require_answerable(request)
+    given = [analysed] if analysed is not None else []
+
+    def read() -> Recalled:
+        # Only once: a segment that turns out to be damaged is in it.
+        known = given.pop() if given else None
+        return _recall(context, actor, scope_list, query, request, known, logged=logged)
+
     with measured("recall") as meter:
-        found = with_sound_segments(
-            context,
-            scope_list,
-            lambda: _recall(context, actor, scope_list, query, request, logged=logged),
-        )
+        found = with_sound_segments(context, scope_list, read)
     return replace(found, cost=meter.cost)
 
 
@@ -167,14 +173,16 @@ def _recall(
     scope_list: Sequence[Scope],
     query: str,
     request: RecallRequest,
+    analysed: AnalysedQuery | None,
     *,
     logged: bool,
 ) -> Recalled:
     for scope in dict.fromkeys(scope_list):
         context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
-    with context.store.database.read() as connection, reading(connection):
-        analysed = _analyse(connection, context, scope_list, query, request, now)
+    if analysed is None:
+        with context.store.database.read() as connection, reading(connection):
+            analysed = analyse(connection, context, scope_list, query, request, now)
     # Two snapshots with the embedder between them: one that is slow or far away must not hold a
     # reader.
     vector = context.query_vector(analysed.meaning) if analysed.searched.corpora else None
@@ -357,7 +365,7 @@ def _load(
 
 
 @dataclass(frozen=True)
-class _AnalysedQuery:
+class AnalysedQuery:
     """A query, read with the words of the scopes that are searched."""
 
     question: Question
@@ -367,15 +375,27 @@ class _AnalysedQuery:
     is_stored: bool = False
     """True if part of the scopes' text is read from the database."""
 
+    @cached_property
+    def by_text(self) -> dict[int, Floats]:
+        """What words say of each row of the scopes, by scope; read within `reading`."""
+        question = self.question
+        return {
+            scope_id: corpus.text_scores(
+                question.weights, average=question.average_length, names=question.names
+            )
+            for scope_id, corpus in self.searched.corpora.items()
+        }
 
-def _analyse(
+
+def analyse(
     connection: Connection,
     context: MemoryContext,
     scope_list: Sequence[Scope],
     query: str,
     request: RecallRequest,
     now: int,
-) -> _AnalysedQuery:
+) -> AnalysedQuery:
+    """Return a query as it is read against the words of these scopes, for whoever may read them."""
     searched = searched_scopes(connection, context, scope_list)
     corpora = searched.corpora
     is_stored = any(corpus.is_sketched for corpus in corpora.values())
@@ -387,7 +407,7 @@ def _analyse(
     meaning = (
         question if outgoing == query else ask(outgoing, list(corpora.values()), asked_at)
     ).meaning
-    return _AnalysedQuery(question, meaning, searched, is_stored)
+    return AnalysedQuery(question, meaning, searched, is_stored)
 
 
 class SearchedScopes(NamedTuple):
@@ -419,7 +439,7 @@ def searched_scopes(
 def _search(
     connection: Connection,
     context: MemoryContext,
-    query: _AnalysedQuery,
+    query: AnalysedQuery,
     vector: Vector | None,
     request: RecallRequest,
     now: int,
@@ -439,6 +459,7 @@ def _search(
             fallback = str(error).removesuffix(".")
             by_chroma = frozenset()
             corpora = _corpora(connection, context, revisions, by_chroma)
+            query = replace(query, searched=query.searched._replace(corpora=corpora))
     if fallback is not None and vector is not None:
         by_signs_now = any(
             corpus.is_sketched for scope_id, corpus in corpora.items() if scope_id not in by_chroma
@@ -453,7 +474,16 @@ def _search(
         of_scope = proposed if scope_id in by_chroma else None
         pools.append(
             pool_of(
-                connection, context, corpus, scope_id, question, vector, of_scope, allowed, depth
+                connection,
+                context,
+                corpus,
+                scope_id,
+                question,
+                query.by_text[scope_id],
+                vector,
+                of_scope,
+                allowed,
+                depth,
             )
         )
     path = _path(corpora, vector, by_chroma, is_stored=query.is_stored)
@@ -590,7 +620,7 @@ def _is_large(connection: Connection, context: MemoryContext, scope_id: int) -> 
 def _other_signals(
     connection: Connection,
     context: MemoryContext,
-    query: _AnalysedQuery,
+    query: AnalysedQuery,
     pools: Sequence[Pool],
     weights: RecallWeights,
     request: RecallRequest,

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from tallystick.memory.candidates import allowed_rows
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.recall import searched_scopes, with_sound_segments
+from tallystick.memory.recall import AnalysedQuery, analyse, with_sound_segments
 from tallystick.memory.recall_request import RecallRequest
-from tallystick.ranking import ask
 from tallystick.ranking.question import inverse_frequency
 from tallystick.records import Scope
 from tallystick.storage.index.segments import reading
@@ -41,6 +40,8 @@ class BestMatch(NamedTuple):
     """Their BM25, in nats; 0 for nothing."""
     texts: int
     """The number of texts of the scopes."""
+    analysed: AnalysedQuery
+    """The request as it was read, for the recall that follows where the match is unusual."""
 
 
 def best_match(
@@ -51,24 +52,21 @@ def best_match(
     *,
     besides: str | None = None,
 ) -> BestMatch:
-    """Return how well the words of `query` are found, `besides` the turns of a conversation: a
-    tenth of the price of a recall.
+    """Return how well the words of `query` are found, `besides` the turns of a conversation: what a
+    recall begins with.
     """
 
     def read() -> BestMatch:
         now, best = context.store.clock.now(), 0.0
         with context.store.database.read() as connection, reading(connection):
-            corpora = searched_scopes(connection, context, scope_list).corpora
-            question = ask(query, list(corpora.values()), now)
+            analysed = analyse(connection, context, scope_list, query, request, now)
+            corpora = analysed.searched.corpora
             for scope_id, corpus in corpora.items():
                 allowed = allowed_rows(connection, corpus, scope_id, request, now)
                 if besides is not None:
                     number = corpus.vocabulary.conversations.get(besides, -2)
                     allowed &= corpus.column("conversation") != number
-                text = corpus.text_scores(
-                    question.weights, average=question.average_length, names=question.names
-                )
-                best = max(best, float(text[allowed].max(initial=0.0)))
-        return BestMatch(best, sum(map(len, corpora.values())))
+                best = max(best, float(analysed.by_text[scope_id][allowed].max(initial=0.0)))
+        return BestMatch(best, sum(map(len, corpora.values())), analysed)
 
     return with_sound_segments(context, scope_list, read)

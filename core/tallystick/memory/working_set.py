@@ -158,7 +158,15 @@ def working_set(
         # The first hit has at most the best words: mostly they say already that nothing is found.
         match, usually = best.score, usual_match(habits.matches, best.texts)
         if match > 0 and match >= usually:
-            found = recall(context, actor, scope_list, request.text, asked, logged=False)
+            found = recall(
+                context,
+                actor,
+                scope_list,
+                request.text,
+                asked,
+                logged=False,
+                analysed=best.analysed,
+            )
             if request.running is not None:
                 found = [hit for hit in found if hit.memory.conversation != request.running]
             match = found[0].signals.get("text", 0.0) if found else 0.0
