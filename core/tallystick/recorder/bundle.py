@@ -281,8 +281,7 @@ class _Row:
     """Its payload, where a reader asks for it."""
     scope_id: int = 0
     base_id: None = None
-    head: None = None
-    tail: None = None
+    copied: None = None
 
 
 @dataclass(frozen=True)

@@ -521,7 +521,7 @@ def _receipt_problems(
 
 def _payload_problem(stock: Stock, row: EntryRow, entry: ReceiptEntry) -> str | None:
     """Return the problem with the payload of an entry, or with its absence, or None."""
-    if (row.base_id is None) != (row.head is None) or (row.base_id is None) != (row.tail is None):
+    if (row.base_id is None) != (row.copied is None):
         return "says of its payload that it rests on another and that it does not"
     if row.payload_state == "erased":
         still = row.part_key is not None or row.salt is not None

@@ -69,7 +69,13 @@ def _prompts(changes: list[tuple[str, int, dict[str, str], str]]) -> list[dict[s
         else:
             tools = text
         prompts.append(
-            {"messages": [dict(one) for one in history], "model": "m", "tools": [tools] * 3}
+            {
+                "as_of": len(prompts),
+                "fixed": ["x" * 700, "y" * 700],
+                "messages": [dict(one) for one in history],
+                "model": "m",
+                "tools": [tools] * 3,
+            }
         )
     return prompts
 
@@ -104,6 +110,28 @@ def test_every_payload_comes_back_as_it_was_recorded(
     for run_id in runs:
         assert recorder.verify(run_id).ok
     tally.close()
+
+
+def test_of_a_payload_that_changes_in_several_places_only_these_are_stored(
+    open_tally: OpenTally,
+) -> None:
+    lines = [f"line {number}: " + f"word{number} " * 30 for number in range(60)]
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        sizes = []
+        with bound.run("chat") as run:
+            for turn in range(3):
+                lines[10] = lines[40] = f"turn {turn} " * 30
+                with run.step("model_call") as step:
+                    step.record("request", {"as_of": turn, "lines": list(lines), "more": turn})
+                services_of(tally).store.database.flush()
+                with services_of(tally).store.database.read() as connection:
+                    bodies = connection.execute(select(tables.parts.c.body)).scalars()
+                    sizes.append(sum(map(len, bodies)))
+        assert sizes[0] > 12_000
+        assert sizes[2] - sizes[1] < 900
+        assert bound.recordings.entries(step.id)[0].payload["lines"] == lines
+        assert bound.recordings.verify(run.id).ok
 
 
 def test_a_growing_chat_stores_each_message_once(open_tally: OpenTally) -> None:

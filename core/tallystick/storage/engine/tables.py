@@ -507,8 +507,7 @@ step_entries = Table(
     Column("redactions", Text, nullable=False),
     Column("summary", Text, nullable=False),
     Column("base_id", Text),
-    Column("head", BigInteger),
-    Column("tail", BigInteger),
+    Column("copied", Text),
     Index(None, "scope_id", "part_key"),
     Index(
         None,
@@ -518,8 +517,8 @@ step_entries = Table(
 )
 """The inputs and outputs of a step; payloads are in `parts` and can be erased with their salt.
 
-With a base, a payload is the first `head` bytes of the base's, then its own part, then the last
-`tail` bytes of the base's: a prompt that grew is stored once.
+With a base, a payload is its own part with ranges of the base's in it, which `copied` lists: a
+prompt that grew is stored once.
 """
 
 threads = Table(

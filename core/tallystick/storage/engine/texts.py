@@ -205,7 +205,7 @@ OWNERS: dict[str, Rows] = {
         "run",
         texts="summary",
         parts="part_key",
-        codes="step_id id kind payload_state salt commitment redactions base_id",
+        codes="step_id id kind payload_state salt commitment redactions base_id copied",
         emptied={"summary": "{}"},
     ),
     "threads": Rows("checkpoints", "thread", names="name", codes="seal writer"),

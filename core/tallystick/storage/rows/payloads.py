@@ -1,16 +1,17 @@
 """Recorded payloads, each stored as its difference from an earlier one: a growing prompt is stored
 once.
 
-A payload is the first `head` bytes of its base's, then the bytes of its own part, then the last
-`tail` bytes of its base's. Cuts fall between the pieces of the recorder (the elements of a list),
+A payload with a base is its own bytes with ranges of the base's between them, which `copied` lists:
+of each the number of own bytes before it, its start in the base and its length, all in one row of
+integers between commas. Cuts fall between the pieces of the recorder (the elements of a list),
 never inside a text.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -30,24 +31,23 @@ turns.
 """
 _MAX_DEPTH = 1_000
 """Most bases below a payload: reading one reads all of them."""
+_SHORTEST = 48
+"""Bytes of a range that is worth copying: to name it takes a dozen."""
 _LOOK_BACK = 4
 """Newest runs of a scope in which a process that has just started looks for bases."""
 
 _EXISTING = PreparedIn(select(_e.c.id).where(_e.c.part_key.is_not(None)), _e.c.id)
 _CHAIN = text(
-    "WITH RECURSIVE chain (id, base_id, head, tail, scope_id, part_key, depth) AS ("
-    "SELECT id, base_id, head, tail, scope_id, part_key, 0 FROM step_entries WHERE id = :id "
+    "WITH RECURSIVE chain (id, base_id, copied, scope_id, part_key, depth) AS ("
+    "SELECT id, base_id, copied, scope_id, part_key, 0 FROM step_entries WHERE id = :id "
     "UNION ALL "
-    "SELECT e.id, e.base_id, e.head, e.tail, e.scope_id, e.part_key, c.depth + 1 FROM "
-    "step_entries e "
+    "SELECT e.id, e.base_id, e.copied, e.scope_id, e.part_key, c.depth + 1 FROM step_entries e "
     "JOIN chain c ON e.id = c.base_id AND e.scope_id = c.scope_id WHERE c.depth <= :deepest) "
-    "SELECT chain.base_id, chain.head, chain.tail, parts.body FROM chain LEFT JOIN parts "
+    "SELECT chain.base_id, chain.copied, parts.body FROM chain LEFT JOIN parts "
     "ON parts.scope_id = chain.scope_id AND parts.key = chain.part_key ORDER BY chain.depth"
-).columns(
-    column("base_id"), column("head"), column("tail"), column("body", tables.parts.c.body.type)
-)
+).columns(column("base_id"), column("copied"), column("body", tables.parts.c.body.type))
 _NEWEST = text(
-    "SELECT e.id, e.base_id, e.head, e.tail, e.scope_id, e.part_key FROM (SELECT id FROM runs "
+    "SELECT e.id, e.base_id, e.copied, e.scope_id, e.part_key FROM (SELECT id FROM runs "
     "WHERE scope_id = :scope_id ORDER BY started_at DESC LIMIT :look_back) AS newest "
     "JOIN steps ON steps.run_id = newest.id JOIN step_entries e ON e.step_id = steps.id "
     "WHERE e.kind = :kind AND e.part_key IS NOT NULL ORDER BY e.id DESC LIMIT :most"
@@ -55,17 +55,27 @@ _NEWEST = text(
 
 
 class Layout(NamedTuple):
-    """A payload as it is stored: its own bytes, between two ends that it shares with its base."""
+    """A payload as it is stored: its own bytes, and what stands between them of its base."""
 
     own: bytes
     base_id: str | None = None
-    head: int | None = None
-    tail: int | None = None
+    copied: str | None = None
+
+
+class _Range(NamedTuple):
+    """A range of a base within a payload."""
+
+    after: int
+    """The own bytes between the range before and this one."""
+    start: int
+    length: int
 
 
 class _Recent(NamedTuple):
     id: str
     body: bytes
+    places: Mapping[int, int]
+    """Where its pieces begin, by their hashes."""
     depth: int
 
 
@@ -95,18 +105,29 @@ class Bases:
         body = b"".join(pieces)
         if len(body) < _MIN_BYTES:
             return Layout(body)
-        cuts = [0, *accumulate(map(len, pieces))]
-        best, head, tail = None, 0, 0
+        best, ranges, most = None, list[_Range](), _MIN_BYTES // 2
         for other in self._of(tx, scope, kind):
-            front, back = _shared_ends(other.body, body, cuts)
-            if front + back > max(head + tail, _MIN_BYTES // 2) and other.depth < _MAX_DEPTH:
-                best, head, tail = other, front, back
-        own = body[head : len(body) - tail]
-        layout = Layout(own) if best is None else Layout(own, best.id, head, tail)
-        self._remember(
-            scope.id, kind, _Recent(entry_id, body, 0 if best is None else best.depth + 1), best
-        )
-        return layout
+            if other.depth >= _MAX_DEPTH:
+                continue
+            shared = _shared(other, pieces)
+            if (length := sum(each.length for each in shared)) > most:
+                best, ranges, most = other, shared, length
+        starts = accumulate(map(len, pieces), initial=0)
+        places = {
+            hash(piece): start
+            for start, piece in zip(starts, pieces, strict=False)
+            if len(piece) >= _SHORTEST
+        }
+        depth = 0 if best is None else best.depth + 1
+        self._remember(scope.id, kind, _Recent(entry_id, body, places, depth), best)
+        if best is None:
+            return Layout(body)
+        own, at = [], 0
+        for each in ranges:
+            own.append(body[at : at + each.after])
+            at += each.after + each.length
+        own.append(body[at:])
+        return Layout(b"".join(own), best.id, ",".join(str(n) for each in ranges for n in each))
 
     def _of(self, tx: Connection, scope: ScopeRow, kind: str) -> list[_Recent]:
         place = (scope.id, kind)
@@ -118,7 +139,8 @@ class Bases:
                 # One that was moved is not read here: nothing waits for a network inside a write.
                 body = None if any(_is_elsewhere(link) for link in chain) else _splice(tx, chain)
                 if body is not None and len(body) >= _MIN_BYTES:
-                    self._recent[place].append(_Recent(row.id, body, len(chain) - 1))
+                    # Of a stored one only the bytes are known: it is continued from its beginning.
+                    self._recent[place].append(_Recent(row.id, body, {}, len(chain) - 1))
                     self._size += len(body)
         self._recent.move_to_end(place)
         return self._recent[place]
@@ -156,11 +178,11 @@ class Payloads:
             body = parts.get(self._connection, row.scope_id, row.part_key)
         elif row.base_id in self._cache:
             own = parts.get(self._connection, row.scope_id, row.part_key)
-            base = self._cache[row.base_id]
+            ranges = _ranges(row.copied)
             body = (
                 None
-                if own is None
-                else b"".join((base[: row.head], own, base[len(base) - row.tail :]))
+                if own is None or ranges is None
+                else _put_together(own, self._cache[row.base_id], ranges)
             )
         else:
             chain = self._connection.execute(_CHAIN, {"id": row.id, "deepest": _MAX_DEPTH}).all()
@@ -199,72 +221,118 @@ def detach(tx: Connection, scope: ScopeRow, entry_id: str, body: bytes, *, at: i
     here = _e.c.id == entry_id
     piece = tx.execute(select(_e.c.part_key).where(here)).scalar_one()
     key = parts.put(tx, scope, body, at=at)
-    tx.execute(update(_e).where(here).values(part_key=key, base_id=None, head=None, tail=None))
+    tx.execute(update(_e).where(here).values(part_key=key, base_id=None, copied=None))
     parts.drop(tx, scope.id, piece)
 
 
-def _shared_ends(old: bytes, new: bytes, cuts: Sequence[int]) -> tuple[int, int]:
-    """Return the length of the longest prefix of `new` with which `old` begins, and of the longest
-    suffix of the rest with which it ends.
+def _shared(base: _Recent, pieces: Sequence[bytes]) -> list[_Range]:
+    """Return the ranges of a base that stand in a new payload, in its order: whole pieces."""
+    ranges: list[_Range] = []
+    own = start = length = 0
+    expected = 0
+    for piece in pieces:
+        place = expected
+        if not base.body.startswith(piece, place):
+            place = base.places.get(hash(piece), -1)
+            if place < 0 or not base.body.startswith(piece, place):
+                place = -1
+        if place >= 0 and length and place == start + length:
+            length += len(piece)
+        else:
+            if length >= _SHORTEST:
+                ranges.append(_Range(own, start, length))
+                own = 0
+            else:
+                own += length
+            start, length = (place, len(piece)) if place >= 0 else (0, 0)
+            own += len(piece) if place < 0 else 0
+        # Behind what is new the base mostly goes on where it was left.
+        expected = start + length if length else expected
+    if length >= _SHORTEST:
+        ranges.append(_Range(own, start, length))
+    return ranges
 
-    Both end at one of `cuts`: the ascending places where `new` may be cut, with its beginning and
-    its end.
-    """
-    low, high = 0, bisect_right(cuts, len(old)) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old.startswith(new[cuts[low] : cuts[middle]], cuts[low]):
-            low = middle
-        else:
-            high = middle - 1
-    head, shift = cuts[low], len(old) - len(new)
-    low, high = max(low, bisect_left(cuts, head - shift)), len(cuts) - 1
-    while low < high:
-        middle = (low + high) // 2
-        if old.startswith(new[cuts[middle] : cuts[high]], cuts[middle] + shift):
-            high = middle
-        else:
-            low = middle + 1
-    return head, len(new) - cuts[high]
+
+def _ranges(copied: Any) -> list[_Range] | None:
+    """Return the ranges that a row lists; None for what no release has written."""
+    try:
+        numbers = [int(number) for number in str(copied).split(",")]
+    except ValueError:
+        return None
+    if len(numbers) % 3 or min(numbers) < 0:
+        return None
+    return [_Range(*numbers[at : at + 3]) for at in range(0, len(numbers), 3)]
+
+
+def _put_together(own: bytes, base: bytes, ranges: Sequence[_Range]) -> bytes:
+    slices, at = [], 0
+    for after, start, length in ranges:
+        slices += [own[at : at + after], base[start : start + length]]
+        at += after
+    return b"".join([*slices, own[at:]])
 
 
 def _is_elsewhere(link: Any) -> bool:
     return link.body is not None and objects.is_reference(bytes(link.body))
 
 
+class _Level(NamedTuple):
+    """A payload of a chain as the pieces that it consists of, none of them read yet."""
+
+    own: bytes
+    begins: Sequence[int]
+    """Where each piece begins in the payload, and where the last one ends."""
+    sources: Sequence[tuple[bool, int]]
+    """Of each piece whether it is of the base, and where it begins there or in `own`."""
+
+    @classmethod
+    def of(cls, own: bytes, ranges: Sequence[_Range]) -> _Level:
+        begins, sources, used, at = list[int](), list[tuple[bool, int]](), 0, 0
+        rest = len(own) - sum(each.after for each in ranges)
+        for after, start, length in [*ranges, _Range(rest, 0, 0)]:
+            for is_copied, source, size in ((False, used, after), (True, start, length)):
+                if size > 0:
+                    begins.append(at)
+                    sources.append((is_copied, source))
+                    at += size
+            used += after
+        return cls(own, [*begins, at], sources)
+
+
 def _splice(connection: Connection, chain: Sequence[Any]) -> bytes | None:
     """Return the payload at the top of a chain of rows, each the base of the row before it; None
-    where one is missing.
+    where one is missing, or does not say how it is put together.
+
+    Only what is in the payload is copied, once: chains are long.
     """
     if not chain or chain[-1].base_id is not None or any(row.body is None for row in chain):
         return None
-    own = [objects.resolve_body(connection, row.body) for row in chain]
-    lengths = [0] * len(chain)
-    for level in range(len(chain) - 1, -1, -1):
-        row = chain[level]
-        lengths[level] = len(own[level]) + (
-            (row.head or 0) + (row.tail or 0) if row.base_id is not None else 0
-        )
+    levels: list[_Level] = []
+    for row in chain:
+        ranges = [] if row.base_id is None else _ranges(row.copied)
+        if ranges is None:
+            return None
+        levels.append(_Level.of(objects.resolve_body(connection, row.body), ranges))
     slices: list[bytes] = []
-    ranges = [(0, 0, lengths[0])]
-    while ranges:
-        level, start, stop = ranges.pop()
-        if start >= stop:
+    asked = [(0, 0, levels[0].begins[-1])]
+    while asked:
+        number, start, stop = asked.pop()
+        if number < 0:
+            slices.append(levels[-1 - number].own[start:stop])
             continue
-        if level < 0:
-            slices.append(own[-1 - level][start:stop])
-            continue
-        row = chain[level]
-        if row.base_id is None:
-            slices.append(own[level][start:stop])
-            continue
-        head, middle = row.head, row.head + len(own[level])
-        # Last first, because a stack returns them in reverse.
-        if stop > middle:
-            shift = lengths[level + 1] - lengths[level]
-            ranges.append((level + 1, max(start, middle) + shift, stop + shift))
-        if stop > head and start < middle:
-            ranges.append((-1 - level, max(start, head) - head, min(stop, middle) - head))
-        if start < head:
-            ranges.append((level + 1, start, min(stop, head)))
+        own, begins, sources = levels[number]
+        ahead: list[tuple[int, int, int]] = []
+        place = max(0, bisect_right(begins, start) - 1)
+        while start < stop and place < len(sources):
+            end = min(stop, begins[place + 1])
+            is_copied, source = sources[place]
+            first, last = source + start - begins[place], source + end - begins[place]
+            if is_copied:
+                ahead.append((number + 1, first, last))
+            elif ahead:
+                ahead.append((-1 - number, first, last))
+            else:
+                slices.append(own[first:last])
+            start, place = end, place + 1
+        asked += reversed(ahead)
     return b"".join(slices)

@@ -187,8 +187,7 @@ def entry_row(
         "redactions": _text(receipt_entry.get("redactions", {})),
         "summary": _text(receipt_entry.get("summary", {})),
         "base_id": None if layout is None else layout.base_id,
-        "head": None if layout is None else layout.head,
-        "tail": None if layout is None else layout.tail,
+        "copied": None if layout is None else layout.copied,
     }
 
 

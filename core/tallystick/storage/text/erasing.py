@@ -243,8 +243,7 @@ def erase_payloads(
             "part_key": None,
             "salt": None,
             "base_id": None,
-            "head": None,
-            "tail": None,
+            "copied": None,
         }
         tx.execute(update(_e).where(same).values(values))
         if key is not None:
