@@ -9,10 +9,12 @@ never inside a text.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import accumulate
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, column, select, text, update
@@ -33,6 +35,8 @@ _MAX_DEPTH = 1_000
 """Most bases below a payload: reading one reads all of them."""
 _SHORTEST = 48
 """Bytes of a range that is worth copying: to name it takes a dozen."""
+_ENOUGH = 0.8
+"""The share of a payload beyond which no other base is looked for."""
 _LOOK_BACK = 4
 """Newest runs of a scope in which a process that has just started looks for bases."""
 
@@ -71,12 +75,24 @@ class _Range(NamedTuple):
     length: int
 
 
-class _Recent(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class _Recent:
     id: str
     body: bytes
-    places: Mapping[int, int]
-    """Where its pieces begin, by their hashes."""
+    cuts: Sequence[int]
+    """Where its pieces begin, and where the last one ends; of a stored one only the bytes are
+    known.
+    """
     depth: int
+
+    @cached_property
+    def places(self) -> Mapping[int, int]:
+        """Where its pieces begin, by their hashes."""
+        return {
+            hash(self.body[start:end]): start
+            for start, end in pairwise(self.cuts)
+            if end - start >= _SHORTEST
+        }
 
 
 class Bases:
@@ -105,21 +121,18 @@ class Bases:
         body = b"".join(pieces)
         if len(body) < _MIN_BYTES:
             return Layout(body)
+        cuts = [0, *accumulate(map(len, pieces))]
         best, ranges, most = None, list[_Range](), _MIN_BYTES // 2
         for other in self._of(tx, scope, kind):
             if other.depth >= _MAX_DEPTH:
                 continue
-            shared = _shared(other, pieces)
+            shared = _shared(other, body, pieces, cuts)
             if (length := sum(each.length for each in shared)) > most:
                 best, ranges, most = other, shared, length
-        starts = accumulate(map(len, pieces), initial=0)
-        places = {
-            hash(piece): start
-            for start, piece in zip(starts, pieces, strict=False)
-            if len(piece) >= _SHORTEST
-        }
+            if most > _ENOUGH * len(body):
+                break
         depth = 0 if best is None else best.depth + 1
-        self._remember(scope.id, kind, _Recent(entry_id, body, places, depth), best)
+        self._remember(scope.id, kind, _Recent(entry_id, body, cuts, depth), best)
         if best is None:
             return Layout(body)
         own, at = [], 0
@@ -139,8 +152,7 @@ class Bases:
                 # One that was moved is not read here: nothing waits for a network inside a write.
                 body = None if any(_is_elsewhere(link) for link in chain) else _splice(tx, chain)
                 if body is not None and len(body) >= _MIN_BYTES:
-                    # Of a stored one only the bytes are known: it is continued from its beginning.
-                    self._recent[place].append(_Recent(row.id, body, {}, len(chain) - 1))
+                    self._recent[place].append(_Recent(row.id, body, (), len(chain) - 1))
                     self._size += len(body)
         self._recent.move_to_end(place)
         return self._recent[place]
@@ -225,32 +237,58 @@ def detach(tx: Connection, scope: ScopeRow, entry_id: str, body: bytes, *, at: i
     parts.drop(tx, scope.id, piece)
 
 
-def _shared(base: _Recent, pieces: Sequence[bytes]) -> list[_Range]:
-    """Return the ranges of a base that stand in a new payload, in its order: whole pieces."""
-    ranges: list[_Range] = []
-    own = start = length = 0
-    expected = 0
-    for piece in pieces:
-        place = expected
+def _shared(
+    base: _Recent, body: bytes, pieces: Sequence[bytes], cuts: Sequence[int]
+) -> list[_Range]:
+    """Return the ranges of a base that stand in a new payload, in its order: whole pieces, which
+    begin and end at `cuts`.
+    """
+    first, last = _shared_ends(base.body, body, cuts)
+    shift = len(base.body) - len(body)
+    found = [(0, 0, cuts[first])]
+    start = length = 0
+    # What is in the middle is looked for piece by piece; behind what is new the base mostly goes on
+    # where it was left.
+    for piece, at in zip(pieces[first:last], cuts[first:last], strict=True):
+        place = start + length if length else cuts[first]
         if not base.body.startswith(piece, place):
             place = base.places.get(hash(piece), -1)
             if place < 0 or not base.body.startswith(piece, place):
-                place = -1
-        if place >= 0 and length and place == start + length:
-            length += len(piece)
+                continue
+        if length and place == start + length and at == found[-1][0] + found[-1][2]:
+            found[-1] = (found[-1][0], start, length + len(piece))
         else:
-            if length >= _SHORTEST:
-                ranges.append(_Range(own, start, length))
-                own = 0
-            else:
-                own += length
-            start, length = (place, len(piece)) if place >= 0 else (0, 0)
-            own += len(piece) if place < 0 else 0
-        # Behind what is new the base mostly goes on where it was left.
-        expected = start + length if length else expected
-    if length >= _SHORTEST:
-        ranges.append(_Range(own, start, length))
+            found.append((at, place, len(piece)))
+        _, start, length = found[-1]
+    found.append((cuts[last], cuts[last] + shift, len(body) - cuts[last]))
+    ranges, end = list[_Range](), 0
+    for at, place, size in found:
+        if size >= _SHORTEST:
+            ranges.append(_Range(at - end, place, size))
+            end = at + size
     return ranges
+
+
+def _shared_ends(old: bytes, new: bytes, cuts: Sequence[int]) -> tuple[int, int]:
+    """Return the number of the cut up to which `old` begins as `new` does, and of the one from
+    which on it ends as the rest of `new` does.
+    """
+    low, high = 0, bisect_right(cuts, len(old)) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if old.startswith(new[cuts[low] : cuts[middle]], cuts[low]):
+            low = middle
+        else:
+            high = middle - 1
+    first, shift = low, len(old) - len(new)
+    low, high = max(low, bisect_left(cuts, cuts[first] - shift)), len(cuts) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if old.startswith(new[cuts[middle] : cuts[high]], cuts[middle] + shift):
+            high = middle
+        else:
+            low = middle + 1
+    return first, high
 
 
 def _ranges(copied: Any) -> list[_Range] | None:
