@@ -247,9 +247,10 @@ def _shared(
     shift = len(base.body) - len(body)
     found = [(0, 0, cuts[first])]
     start = length = 0
-    # What is in the middle is looked for piece by piece; behind what is new the base mostly goes on
-    # where it was left.
-    for piece, at in zip(pieces[first:last], cuts[first:last], strict=True):
+    # What the ends leave over is looked for piece by piece, unless it is little; behind what is new
+    # the base mostly goes on where it was left.
+    middle = slice(first, last if cuts[last] - cuts[first] > (1 - _ENOUGH) * len(body) else first)
+    for piece, at in zip(pieces[middle], cuts[middle], strict=True):
         place = start + length if length else cuts[first]
         if not base.body.startswith(piece, place):
             place = base.places.get(hash(piece), -1)
