@@ -138,15 +138,17 @@ def wake(
         chosen: dict[str, memories.Stored] = {}
         reasons: dict[str, list[memories.Stored]] = {}
         for why, kinds in _WAKES[: len(_WAKES) if session is None else -1]:
-            stored = memories.latest(
-                connection,
-                ids,
-                kinds=kinds,
-                states=("active",),
-                limit=_LATEST,
-                pinned=why == "pinned",
-                without_kind=STORE_ITEM,
-            )
+            if why == "pinned":
+                stored = memories.pinned(connection, ids, without_kind=STORE_ITEM, limit=_LATEST)
+            else:
+                stored = memories.latest(
+                    connection,
+                    ids,
+                    kinds=kinds,
+                    states=("active",),
+                    limit=_LATEST,
+                    without_kind=STORE_ITEM,
+                )
             for entry in stored:
                 memory = entry.memory
                 if memory.id in (chosen.keys() | of_session) or not _wakes(memory, why, now):

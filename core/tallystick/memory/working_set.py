@@ -433,14 +433,7 @@ class _Chooser:
         import numpy as np
 
         ids = list(self._corpora())
-        pinned = memories.latest(
-            self._connection,
-            ids,
-            states=("active",),
-            limit=_READ,
-            pinned=True,
-            without_kind=STORE_ITEM,
-        )
+        pinned = memories.pinned(self._connection, ids, without_kind=STORE_ITEM, limit=_READ)
         yield "pinned", self._visible(pinned)
         told = {scope_id: information(corpus) for scope_id, corpus in self._corpora().items()}
         for why, kinds in _KINDS:

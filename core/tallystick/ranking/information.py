@@ -8,6 +8,7 @@ rare there. NumPy is imported on first use.
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tallystick.ranking.question import inverse_frequency
@@ -68,17 +69,21 @@ def answered_as_task(corpus: Corpus, rows: Ints) -> Floats:
 def stated(text: str) -> float:
     """Return what a text counts for by its form, between 0 and 1: less where it asks or quotes."""
     worth = 1.0
-    chars = set(text)
-    if any("QUESTION MARK" in unicodedata.name(char, "") for char in chars):
+    signs = {_sign(char) for char in set(text)}
+    if "question" in signs:
         worth *= _QUESTION
-    if text.count('"') > 1 or code_spans(text) or any(map(_is_quote, chars)):
+    if "quote" in signs or text.count('"') > 1 or code_spans(text):
         worth *= _QUOTING
     return worth
 
 
-def _is_quote(char: str) -> bool:
+@lru_cache(maxsize=4_096)
+def _sign(char: str) -> str:
+    if "QUESTION MARK" in unicodedata.name(char, ""):
+        return "question"
     # The sign that ends a quotation in some languages is the apostrophe of others.
-    return unicodedata.category(char) in ("Pi", "Pf") and char not in "\u2018\u2019"
+    is_quote = unicodedata.category(char) in ("Pi", "Pf") and char not in "\u2018\u2019"
+    return "quote" if is_quote else ""
 
 
 def later_on_same_matter(corpus: Corpus, row: int) -> Ints:

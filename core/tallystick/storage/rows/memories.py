@@ -6,9 +6,11 @@ import json
 from collections import namedtuple
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     Select,
     and_,
@@ -350,7 +352,6 @@ def latest(
     run_id: str | None = None,
     limit: int,
     before_doc: int | None = None,
-    pinned: bool = False,
     without_kind: str | None = None,
     but_docs: Sequence[int] = (),
     only_docs: Collection[int] | None = None,
@@ -368,9 +369,7 @@ def latest(
     if kinds:
         query = query.where(_m.c.kind.in_(list(kinds)))
     else:
-        query = query.where(_m.c.doc.not_in(select(tables.entity_names.c.doc)))
-        is_other = _m.c.doc.not_in(written_summaries())
-        query = query.where((_m.c.kind != "community") | is_other)
+        query = query.where(_not_by_graph())
     if conversation is not None:
         query = query.where(_m.c.conversation == conversation)
     if run_id is not None:
@@ -382,9 +381,6 @@ def latest(
         query = query.where(said_at >= since)
     if until is not None:
         query = query.where(said_at < until)
-    if pinned:
-        # As the index of pinned memories spells it.
-        query = query.where(literal_column("memories.pinned"))
     if before_doc is not None:
         query = query.where(_m.c.doc < before_doc)
     if without_kind is not None:
@@ -392,6 +388,46 @@ def latest(
     return _hydrate(
         connection, connection.execute(query.order_by(_m.c.doc.desc()).limit(limit)).all()
     )
+
+
+def pinned(
+    connection: Connection, scope_ids: Sequence[int], *, without_kind: str, limit: int
+) -> list[Stored]:
+    """Return the pinned memories of these scopes that are active, newest first, without those of a
+    kind and what the graph made.
+    """
+    values = {
+        "scope_ids": integer_list(connection, scope_ids),
+        "without_kind": without_kind,
+        "most": limit,
+    }
+    return _hydrate(connection, [_Row._make(row) for row in _pinned()(connection, values)])
+
+
+@cache
+def _pinned() -> Prepared:
+    query = (
+        _SELECT.where(
+            # As the index of pinned memories spells it.
+            literal_column("memories.pinned"),
+            _m.c.state == literal_column("'active'"),
+            _m.c.kind != bindparam("without_kind"),
+            _not_by_graph(),
+        )
+        .order_by(_m.c.doc.desc())
+        .suffix_with(text("LIMIT :most"))
+    )
+    return Prepared(
+        query.where(_m.c.scope_id.in_(text("SELECT value FROM json_each(:scope_ids)"))),
+        postgresql=query.where(_m.c.scope_id == func.any(bindparam("scope_ids"))),
+    )
+
+
+def _not_by_graph() -> ColumnElement[bool]:
+    """Return the condition that the graph did not make a memory."""
+    is_other = _m.c.doc.not_in(written_summaries())
+    is_named = _m.c.doc.in_(select(tables.entity_names.c.doc))
+    return ~is_named & ((_m.c.kind != literal_column("'community'")) | is_other)
 
 
 def written_summaries() -> Select[Any]:
@@ -403,9 +439,9 @@ def written_summaries() -> Select[Any]:
         .join(_s, _s.c.id == _ms.c.source_id)
         .join(_m, _m.c.doc == _ms.c.doc)
         .where(
-            _m.c.kind == "community",
-            _s.c.source_type == "app_state",
-            _s.c.source_version == GRAPH_VERSION,
+            _m.c.kind == literal_column("'community'"),
+            _s.c.source_type == literal_column("'app_state'"),
+            _s.c.source_version == literal_column(f"'{GRAPH_VERSION}'"),
         )
     )
 
