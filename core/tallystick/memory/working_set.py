@@ -269,6 +269,8 @@ class _Chooser:
         self._chosen: dict[str, _Chosen] = {}
         self._loaded: dict[int, memories.Stored | None] = {}
         """The memories that were read, by number; None for one that is not shown."""
+        self._stated: dict[int, Any] = {}
+        """What people said in a corpus of `_corpora`, by its identity."""
         self._contents: dict[str, Content] = {}
         """What the chosen memories say, by id, as far as it was compared."""
         self._facts: set[int] = set()
@@ -501,18 +503,21 @@ class _Chooser:
         """Return for each row True for what a person said, outside of the running session."""
         import numpy as np
 
+        if (known := self._stated.get(id(corpus))) is not None:
+            return known
         vocabulary = corpus.vocabulary
         assistants = [
             number for name, number in list(vocabulary.speakers.items()) if is_assistant(name)
         ]
         kinds = [vocabulary.kinds.get(kind, -1) for kind in _STATEMENTS]
         running = vocabulary.conversations.get(self._request.running or "", -2)
-        return (
+        flags = self._stated[id(corpus)] = (
             corpus.alive
             & np.isin(corpus.column("kind"), kinds)
             & ~np.isin(corpus.column("speaker"), assistants)
             & (corpus.column("conversation") != running)
         )
+        return flags
 
     def _corpora(self) -> dict[int, Corpus]:
         if self._searched is None:
@@ -606,7 +611,10 @@ def _of_kinds(corpus: Corpus, kinds: Sequence[str]) -> Any:
 
 def _median(values: Any) -> float:
     """Return the middle one of some values, of an even number the lower of two."""
-    return float(sorted(values.tolist())[(len(values) - 1) // 2]) if len(values) else 0.0
+    import numpy as np
+
+    middle = (len(values) - 1) // 2
+    return float(np.partition(values, middle)[middle]) if len(values) else 0.0
 
 
 def _is_open(memory: Memory) -> bool:
