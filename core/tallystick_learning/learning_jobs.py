@@ -333,7 +333,7 @@ def hasten_session(
     with context.store.database.read() as connection:
         rows = scopes.find(connection, [scope])
         subject = conversation_subject(actor, rows[0].id, conversation) if rows else ""
-        job_id = jobs.find_open(connection, LEARN, subject) if rows else None
+        job_id = job_list.find_open(connection, LEARN, subject) if rows else None
     if job_id is not None:
         _hasten(context, [job_id])
     return job_id

@@ -518,7 +518,7 @@ class JobRunner:
         if job.failed_at is None:
             return False
         with self.store.database.read() as connection:
-            return jobs.has_answer(connection, job, since=job.failed_at)
+            return job_list.has_answer(connection, job.kind, job.id, since=job.failed_at)
 
     def _wait(
         self,

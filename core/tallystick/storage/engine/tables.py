@@ -32,6 +32,11 @@ from tallystick.storage.engine.derived_tables import relation_mentions as relati
 from tallystick.storage.engine.derived_tables import relations as relations
 from tallystick.storage.engine.derived_tables import search_text as search_text
 from tallystick.storage.engine.derived_tables import vectors as vectors
+from tallystick.storage.engine.document_tables import attachments as attachments
+from tallystick.storage.engine.document_tables import chunks as chunks
+from tallystick.storage.engine.document_tables import documents as documents
+from tallystick.storage.engine.document_tables import source_imports as source_imports
+from tallystick.storage.engine.document_tables import source_records as source_records
 from tallystick.storage.engine.packing import PackedBytes, PackedDigest, PackedId, PackedText
 from tallystick.storage.engine.schema import Key, Ordered
 from tallystick.storage.engine.schema import metadata as metadata

@@ -224,6 +224,37 @@ OWNERS: dict[str, Rows] = {
     "tree_parts": Rows("checkpoints", "thread", texts="body", codes="digest"),
     "tree_holds": Rows("checkpoints", "thread"),
     "tree_keys": Rows("checkpoints", "scope", codes="cipher sealed"),
+    "source_imports": Rows(
+        "documents",
+        "scope",
+        texts="target corpus corpus_version cursor error_text",
+        names="title",
+        codes="id source adapter adapter_version privacy_class state counters error_code job_id "
+        "created_by",
+    ),
+    "source_records": Rows(
+        "documents",
+        "scope",
+        texts="detail",
+        names="record_id version",
+        codes="source dedupe state reason document_id import_id",
+    ),
+    "documents": Rows(
+        "documents",
+        "scope",
+        texts="body",
+        parts="content_key",
+        codes="id source state created_by",
+        emptied={"body": "{}", "content_key": None},
+    ),
+    "attachments": Rows(
+        "documents",
+        "scope",
+        names="name media_type",
+        parts="content_key",
+        codes="document_id sha256",
+    ),
+    "chunks": Rows("documents", "memory", codes="document_id"),
 }
 """The declaration of every table of the core, by its name."""
 

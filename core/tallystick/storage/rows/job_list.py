@@ -120,6 +120,31 @@ def _count_troubled(connection: Connection, *where: ColumnElement[bool]) -> list
     return sorted(troubled, key=lambda each: -each.age_us)
 
 
+def find_open(connection: Connection, kind: str, subject_id: str, version: int = 0) -> str | None:
+    """Return the id of the job about a subject that is not over, or None."""
+    query = select(_j.c.id).where(
+        _j.c.kind == kind,
+        _j.c.subject_id == subject_id,
+        _j.c.version == version,
+        _j.c.due_at.is_not(None),
+    )
+    return connection.execute(query).scalar()
+
+
+def has_answer(connection: Connection, kind: str, job_id: str, *, since: int) -> bool:
+    """Return True if another job of a kind has ended since a time with an answer of a provider,
+    which is what costs something.
+    """
+    query = select(_j.c.id).where(
+        _j.c.kind == kind,
+        _j.c.id != job_id,
+        _j.c.state.in_(("done", "empty")),
+        _j.c.cost != "{}",
+        _j.c.updated_at >= since,
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
 def job_query() -> Any:
     """Return the query for jobs, each with the name of its scope."""
     return select(_j, _sc.c.name.label("scope_name")).outerjoin(_sc, _sc.c.id == _j.c.scope_id)

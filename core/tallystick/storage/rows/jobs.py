@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import (
@@ -147,17 +147,6 @@ def make_due(tx: Connection, job_ids: Sequence[str]) -> list[str]:
     """Let jobs that wait for their time begin now; return those that did."""
     waiting = and_(_j.c.id.in_(list(job_ids)), _j.c.state == "pending")
     return list(tx.execute(update(_j).where(waiting).values(due_at=0).returning(_j.c.id)).scalars())
-
-
-def find_open(connection: Connection, kind: str, subject_id: str, version: int = 0) -> str | None:
-    """Return the id of the job about a subject that is not over, or None."""
-    query = select(_j.c.id).where(
-        _j.c.kind == kind,
-        _j.c.subject_id == subject_id,
-        _j.c.version == version,
-        _j.c.state.in_(OPEN),
-    )
-    return connection.execute(query).scalar()
 
 
 def _enqueue(
@@ -470,10 +459,20 @@ def end(
     )
 
 
-def wait(tx: Connection, jobs: Iterable[LeasedJob], *, code: str, text: str) -> None:
-    """Let jobs be tried again with a growing pause, without end: what they need is away."""
+def wait(
+    tx: Connection,
+    jobs: Iterable[LeasedJob],
+    *,
+    code: str,
+    text: str,
+    seconds: float | None = None,
+) -> None:
+    """Let jobs be tried again with a growing pause, without end: what they need is away, where it
+    says so for `seconds`, less than an hour.
+    """
     for job in jobs:
-        _reschedule(tx, job, code=code, text=text, values={"waits": _j.c.waits + 1})
+        values: dict[str, Any] = {"waits": _j.c.waits + 1}
+        _reschedule(tx, job, code=code, text=text, values=values, seconds=seconds)
 
 
 def retry(
@@ -482,14 +481,14 @@ def retry(
     """Let jobs be tried again with a growing pause; after their last attempt they end as `last`.
     Return the ids of those that ended.
     """
-    jobs, ended = list(jobs), list[str]()
-    limits = {
-        row.id: row.max_attempts
-        for row in tx.execute(
-            select(_j.c.id, _j.c.max_attempts).where(_j.c.id.in_([job.id for job in jobs]))
-        )
-    }
-    for job in jobs:
+    ended, limits = list[str](), dict[str, int]()
+    held = {job.id: job for job in jobs}
+    query = select(_j.c.id, _j.c.attempts, _j.c.max_attempts).where(_j.c.id.in_(list(held)))
+    for row in tx.execute(query):
+        # What it came further by since its lease has set them back.
+        held[row.id] = replace(held[row.id], attempts=row.attempts)
+        limits[row.id] = row.max_attempts
+    for job in held.values():
         counted = {"attempts": job.attempts + 1}
         if job.id in limits and job.attempts + 1 >= limits[job.id]:
             _move(tx, [job], **counted)
@@ -568,20 +567,6 @@ def erase_texts(tx: Connection, needles: Sequence[bytes], *, within: Sequence[in
     tx.execute(delete(_j).where(containment.holds(tx, _j, needles, within)))
 
 
-def has_answer(connection: Connection, job: LeasedJob, *, since: int) -> bool:
-    """Return True if another job of the same kind has ended since a time with an answer of a
-    provider, which is what costs something.
-    """
-    query = select(_j.c.id).where(
-        _j.c.kind == job.kind,
-        _j.c.id != job.id,
-        _j.c.state.in_(("done", "empty")),
-        _j.c.cost != "{}",
-        _j.c.updated_at >= since,
-    )
-    return connection.execute(query.limit(1)).first() is not None
-
-
 def _due(now: int) -> ColumnElement[bool]:
     return and_(
         _j.c.state.in_(("pending", "retry_scheduled")),
@@ -604,16 +589,30 @@ def _is_expired(now: int) -> ColumnElement[bool]:
     )
 
 
+def count_anew(tx: Connection, job: LeasedJob) -> None:
+    """Forget the earlier attempts of a job that came further: its next failure is the first."""
+    _move(tx, [job], attempts=0, waits=0)
+
+
 def _reschedule(
-    tx: Connection, job: LeasedJob, *, code: str, text: str, values: Mapping[str, Any]
+    tx: Connection,
+    job: LeasedJob,
+    *,
+    code: str,
+    text: str,
+    values: Mapping[str, Any],
+    seconds: float | None = None,
 ) -> None:
     now = database_clock(tx)
+    pause = _pause(job.id, job.attempts + job.waits)
+    if seconds is not None:
+        pause = min(int(seconds * _SECOND), _FARTHEST - _SECOND)
     _move(
         tx,
         [job],
         **values,
         state="retry_scheduled",
-        due_at=now + _pause(job.id, job.attempts + job.waits),
+        due_at=now + pause,
         leased_by=None,
         error_code=code,
         error_text=text[:_TEXT],

@@ -30,7 +30,15 @@ from tallystick.storage.engine import containment, tables, texts
 from tallystick.storage.engine.database import Database
 from tallystick.storage.engine.dialects import unpack
 from tallystick.storage.index import communities, graph, search, segments
-from tallystick.storage.rows import edges, journal, memories, parts, recordings, scopes
+from tallystick.storage.rows import (
+    documents,
+    edges,
+    journal,
+    memories,
+    parts,
+    recordings,
+    scopes,
+)
 from tallystick.storage.rows.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.rows.payloads import Payloads, dependents_of, detach
 from tallystick.storage.rows.recordings import StoredPayload
@@ -155,6 +163,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
         scopes.raise_floor(tx, scope_id)
         segments.remove(tx, scope_id)
     mentioned = graph.remove(tx, docs)
+    documents.destroy_raw(tx, docs)
     sources = own_sources(tx, docs)
     keys = _part_keys(tx, docs, sources)
     for doc in docs:

@@ -1,0 +1,194 @@
+"""Rows of documents: what arrived, its attachments and the memories that its chunks are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, RowMapping, delete, exists, func, insert, select, update
+
+from tallystick.storage.engine import tables, texts
+from tallystick.storage.engine.prepared import Prepared, insert_row
+from tallystick.storage.rows import parts
+
+_d, _a, _c, _m, _v = (
+    tables.documents,
+    tables.attachments,
+    tables.chunks,
+    tables.memories,
+    tables.vectors,
+)
+_PAGE = 500
+_ADD_CHUNK = Prepared(insert_row(_c, "doc", "scope_id", "document_id", "position", "is_current"))
+
+
+class StoredChunk(NamedTuple):
+    """A chunk of a document, as a memory."""
+
+    doc: int
+    memory_id: str
+    position: int
+    is_current: bool
+    """False for one of an earlier version, which this one has no text for."""
+
+
+def add_document(tx: Connection, row: Mapping[str, Any]) -> None:
+    """Insert a document."""
+    tx.execute(insert(_d), dict(row))
+
+
+def update_document(tx: Connection, document_id: str, **values: Any) -> None:
+    """Change a document."""
+    tx.execute(update(_d).where(_d.c.id == document_id).values(**values))
+
+
+def find_document(connection: Connection, document_id: str) -> RowMapping | None:
+    """Return one document of any scope, or None: the caller decides who may see it."""
+    return connection.execute(select(_d).where(_d.c.id == document_id)).mappings().first()
+
+
+def find_documents(
+    connection: Connection, document_ids: Collection[str]
+) -> dict[str, RowMapping]:
+    """Return documents of any scope by their ids."""
+    wanted, found = sorted(document_ids), dict[str, RowMapping]()
+    for start in range(0, len(wanted), _PAGE):
+        query = select(_d).where(_d.c.id.in_(wanted[start : start + _PAGE]))
+        found |= {row["id"]: row for row in connection.execute(query).mappings()}
+    return found
+
+
+def documents_of(
+    connection: Connection, scope_id: int, *, limit: int, before: tuple[int, str] | None = None
+) -> Sequence[RowMapping]:
+    """Return the documents of a scope that were not removed, newest first."""
+    query = select(_d).where(_d.c.scope_id == scope_id, _d.c.removed_at.is_(None))
+    if before is not None:
+        at, last = before
+        earlier = (_d.c.created_at == at) & (_d.c.id < last)
+        query = query.where((_d.c.created_at < at) | earlier)
+    query = query.order_by(_d.c.created_at.desc(), _d.c.id.desc()).limit(limit)
+    return connection.execute(query).mappings().all()
+
+
+def add_chunk(
+    tx: Connection, doc: int, scope_id: int, document_id: str, position: int
+) -> None:
+    """Note that a memory is a chunk of a document."""
+    values = {"doc": doc, "scope_id": scope_id, "document_id": document_id}
+    _ADD_CHUNK(tx, {**values, "position": position, "is_current": True})
+
+
+def set_current(tx: Connection, docs: Sequence[int], is_current: bool) -> None:
+    """Note that chunks are, or are not, those of the document as it is now."""
+    if docs:
+        tx.execute(update(_c).where(_c.c.doc.in_(list(docs))).values(is_current=is_current))
+
+
+def chunks_of(
+    connection: Connection, document_ids: Collection[str]
+) -> dict[str, list[StoredChunk]]:
+    """Return the chunks of documents, those of earlier versions too, in their order."""
+    wanted, found = sorted(document_ids), dict[str, list[StoredChunk]]()
+    for start in range(0, len(wanted), _PAGE):
+        query = (
+            select(_c.c.document_id, _c.c.doc, _m.c.id, _c.c.position, _c.c.is_current)
+            .join(_m, _m.c.doc == _c.c.doc)
+            .where(_c.c.document_id.in_(wanted[start : start + _PAGE]))
+            .order_by(_c.c.document_id, _c.c.position)
+        )
+        for document_id, *chunk in connection.execute(query):
+            found.setdefault(document_id, []).append(StoredChunk(*chunk))
+    return found
+
+
+def unembedded(
+    connection: Connection, document_ids: Collection[str], fingerprint: str
+) -> set[str]:
+    """Return those of some documents of which a chunk has no vector of an embedder yet."""
+    has_vector = exists().where(_v.c.doc == _c.c.doc, _v.c.fingerprint == fingerprint)
+    wanted, found = sorted(document_ids), set[str]()
+    for start in range(0, len(wanted), _PAGE):
+        query = select(_c.c.document_id).join(_m, _m.c.doc == _c.c.doc).where(
+            _c.c.document_id.in_(wanted[start : start + _PAGE]),
+            _c.c.is_current,
+            _m.c.state == "active",
+            ~has_vector,
+        )
+        found |= set(connection.execute(query.distinct()).scalars())
+    return found
+
+
+def waiting_count(connection: Connection, import_id: str, fingerprint: str) -> int:
+    """Return the number of records of an import of which a chunk has no vector yet."""
+    records = tables.source_records
+    has_vector = exists().where(_v.c.doc == _c.c.doc, _v.c.fingerprint == fingerprint)
+    query = (
+        select(func.count(func.distinct(records.c.document_id)))
+        .join(_c, _c.c.document_id == records.c.document_id)
+        .join(_m, _m.c.doc == _c.c.doc)
+        .where(
+            records.c.import_id == import_id, _c.c.is_current, _m.c.state == "active", ~has_vector
+        )
+    )
+    return int(connection.execute(query).scalar_one())
+
+
+def put_attachments(
+    tx: Connection, document_id: str, scope_id: int, rows: Iterable[Mapping[str, Any]]
+) -> None:
+    """Store the attachments of a document in place of those that it had."""
+    _drop_attachments(tx, [document_id])
+    values = [
+        {**row, "document_id": document_id, "scope_id": scope_id, "position": position}
+        for position, row in enumerate(rows)
+    ]
+    if values:
+        tx.execute(insert(_a), values)
+
+
+def attachments_of(connection: Connection, document_id: str) -> Sequence[RowMapping]:
+    """Return the attachments of a document, in their order."""
+    query = select(_a).where(_a.c.document_id == document_id).order_by(_a.c.position)
+    return connection.execute(query).mappings().all()
+
+
+def _drop_attachments(tx: Connection, document_ids: Sequence[str]) -> None:
+    here = _a.c.document_id.in_(document_ids)
+    bodies = tx.execute(
+        select(_a.c.scope_id, _a.c.content_key).where(here, _a.c.content_key.is_not(None))
+    ).all()
+    tx.execute(delete(_a).where(here))
+    for scope_id, key in bodies:
+        parts.drop(tx, scope_id, key)
+
+
+def destroy_raw(tx: Connection, docs: Sequence[int]) -> None:
+    """Destroy what arrived of the documents of which a current chunk is destroyed, with their
+    attachments, and what is known of the document itself with its last chunk: a chunk is a part of
+    what arrived.
+    """
+    touched = set(
+        tx.execute(
+            select(_c.c.document_id).where(_c.c.doc.in_(list(docs)), _c.c.is_current).distinct()
+        ).scalars()
+    )
+    if not touched:
+        return
+    document_ids = sorted(touched)
+    stays = set(
+        tx.execute(
+            select(_c.c.document_id)
+            .where(_c.c.document_id.in_(document_ids), _c.c.doc.not_in(list(docs)), _c.c.is_current)
+            .distinct()
+        ).scalars()
+    )
+    bodies = tx.execute(
+        select(_d.c.id, _d.c.scope_id, _d.c.content_key).where(_d.c.id.in_(document_ids))
+    ).all()
+    _drop_attachments(tx, document_ids)
+    for row in bodies:
+        emptied = {} if row.id in stays else texts.erased_values(_d)
+        update_document(tx, row.id, **{**emptied, "content_key": None})
+        if row.content_key is not None:
+            parts.drop(tx, row.scope_id, row.content_key)

@@ -1,0 +1,196 @@
+"""Rows of imports, and of the records that their sources have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, insert, select, update
+
+from tallystick.storage.engine import tables
+from tallystick.storage.engine.prepared import Prepared, upsert
+
+_i, _r = tables.source_imports, tables.source_records
+_PAGE = 500
+_KEY = ("scope_id", "source", "record_id")
+_CHANGING = tuple(column.name for column in _r.columns if column.name not in _KEY)
+_PUT = Prepared(upsert(_r, (*_KEY, *_CHANGING), key=_KEY, replacing=_CHANGING))
+OPEN_IMPORTS = ("pending", "running", "paused")
+"""States of an import that goes on, or can."""
+
+
+@dataclass(frozen=True)
+class StoredRecord:
+    """What is known of one record of a source."""
+
+    scope_id: int
+    source: str
+    record_id: str
+    version: str | None
+    dedupe: str | None
+    state: str
+    reason: str | None
+    detail: str | None
+    document_id: str | None
+    import_id: str
+    is_gone: bool
+    updated_at: int
+
+
+def add_import(tx: Connection, row: Mapping[str, Any]) -> None:
+    """Insert an import."""
+    tx.execute(insert(_i), dict(row))
+
+
+def update_import(tx: Connection, import_id: str, **values: Any) -> None:
+    """Change an import."""
+    tx.execute(update(_i).where(_i.c.id == import_id).values(**values))
+
+
+def find_import(connection: Connection, import_id: str) -> RowMapping | None:
+    """Return one import of any scope, or None: the caller decides who may see it."""
+    return connection.execute(select(_i).where(_i.c.id == import_id)).mappings().first()
+
+
+def imports_of(
+    connection: Connection, scope_id: int, *, limit: int, before: tuple[int, str] | None = None
+) -> Sequence[RowMapping]:
+    """Return the imports of a scope, newest first; `before` is the moment and the id of the last
+    one of the page before.
+    """
+    query = select(_i).where(_i.c.scope_id == scope_id)
+    if before is not None:
+        at, last = before
+        earlier = (_i.c.created_at == at) & (_i.c.id < last)
+        query = query.where((_i.c.created_at < at) | earlier)
+    query = query.order_by(_i.c.created_at.desc(), _i.c.id.desc()).limit(limit)
+    return connection.execute(query).mappings().all()
+
+
+def last_import(
+    connection: Connection, scope_id: int, source: str, states: Sequence[str]
+) -> RowMapping | None:
+    """Return the newest import of a source in some states, or None."""
+    query = select(_i).where(
+        _i.c.scope_id == scope_id, _i.c.source == source, _i.c.state.in_(list(states))
+    )
+    query = query.order_by(_i.c.created_at.desc(), _i.c.id.desc()).limit(1)
+    return connection.execute(query).mappings().first()
+
+
+def last_imports(connection: Connection) -> list[RowMapping]:
+    """Return the newest import of every source, of all scopes."""
+    newest = (
+        select(_i.c.scope_id, _i.c.source, func.max(_i.c.created_at).label("at"))
+        .group_by(_i.c.scope_id, _i.c.source)
+        .subquery()
+    )
+    query = select(_i).join(
+        newest,
+        (newest.c.scope_id == _i.c.scope_id)
+        & (newest.c.source == _i.c.source)
+        & (newest.c.at == _i.c.created_at),
+    )
+    return list(connection.execute(query.order_by(_i.c.created_at)).mappings())
+
+
+def records_by_id(
+    connection: Connection, scope_id: int, source: str, record_ids: Collection[str]
+) -> dict[str, StoredRecord]:
+    """Return what is known of some records of a source, by their ids."""
+    wanted, known = sorted(record_ids), dict[str, StoredRecord]()
+    for start in range(0, len(wanted), _PAGE):
+        page = _r.c.record_id.in_(wanted[start : start + _PAGE])
+        query = select(_r).where(_r.c.scope_id == scope_id, _r.c.source == source, page)
+        known |= {row.record_id: row for row in _load(connection, query)}
+    return known
+
+
+def documents_saying(
+    connection: Connection, scope_id: int, digests: Collection[str]
+) -> dict[str, str]:
+    """Return for each digest of content the document of the scope that has it."""
+    wanted, found = sorted(digests), dict[str, str]()
+    for start in range(0, len(wanted), _PAGE):
+        query = select(_r.c.dedupe, func.min(_r.c.document_id)).where(
+            _r.c.scope_id == scope_id,
+            _r.c.dedupe.in_(wanted[start : start + _PAGE]),
+            _r.c.document_id.is_not(None),
+        )
+        found |= {row[0]: row[1] for row in connection.execute(query.group_by(_r.c.dedupe))}
+    return found
+
+
+def put_records(tx: Connection, records: Iterable[StoredRecord]) -> None:
+    """Store what is known of records, in place of what was."""
+    rows = [vars(record) for record in records]
+    if rows:
+        _PUT(tx, rows)
+
+
+def see_records(
+    tx: Connection, scope_id: int, source: str, record_ids: Sequence[str], import_id: str
+) -> None:
+    """Note that an import has seen records which did not change."""
+    for start in range(0, len(record_ids), _PAGE):
+        page = _r.c.record_id.in_(record_ids[start : start + _PAGE])
+        here = (_r.c.scope_id == scope_id) & (_r.c.source == source) & page
+        tx.execute(update(_r).where(here).values(import_id=import_id, is_gone=False))
+
+
+def mark_gone(
+    tx: Connection, scope_id: int, source: str, record_ids: Sequence[str], import_id: str
+) -> None:
+    """Note that a source says that records are gone."""
+    for start in range(0, len(record_ids), _PAGE):
+        page = _r.c.record_id.in_(record_ids[start : start + _PAGE])
+        here = (_r.c.scope_id == scope_id) & (_r.c.source == source) & page
+        tx.execute(update(_r).where(here).values(import_id=import_id, is_gone=True))
+
+
+def records_of(
+    connection: Connection,
+    import_id: str,
+    states: Sequence[str] = (),
+    *,
+    after: str = "",
+    limit: int,
+) -> list[StoredRecord]:
+    """Return the records that an import saw last, in some states or any, by their ids."""
+    query = select(_r).where(_r.c.import_id == import_id, _r.c.record_id > after)
+    if states:
+        query = query.where(_r.c.state.in_(list(states)))
+    return _load(connection, query.order_by(_r.c.record_id).limit(limit))
+
+
+def vanished(
+    connection: Connection, scope_id: int, source: str, import_id: str, *, lists_all: bool
+) -> list[StoredRecord]:
+    """Return the records of a source that are not there any more: those that it says are gone, and
+    with `lists_all` those that the import has not seen.
+    """
+    is_gone: ColumnElement[bool] = _r.c.is_gone
+    if lists_all:
+        is_gone |= _r.c.import_id != import_id
+    query = select(_r).where(_r.c.scope_id == scope_id, _r.c.source == source, is_gone)
+    return _load(connection, query.order_by(_r.c.record_id))
+
+
+def records_naming(connection: Connection, document_ids: Collection[str]) -> dict[str, int]:
+    """Return for each document the number of records that are it."""
+    query = select(_r.c.document_id, func.count()).where(
+        _r.c.document_id.in_(sorted(document_ids))
+    )
+    return {row[0]: int(row[1]) for row in connection.execute(query.group_by(_r.c.document_id))}
+
+
+def remove_records(tx: Connection, records: Iterable[StoredRecord]) -> None:
+    """Forget that a source had records."""
+    for each in records:
+        here = (_r.c.scope_id == each.scope_id) & (_r.c.source == each.source)
+        tx.execute(delete(_r).where(here, _r.c.record_id == each.record_id))
+
+
+def _load(connection: Connection, query: Any) -> list[StoredRecord]:
+    return [StoredRecord(**row) for row in connection.execute(query).mappings()]
