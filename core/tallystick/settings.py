@@ -311,6 +311,13 @@ class Settings(BaseSettings):
     is left than it may cost at most is refused.
     """
 
+    sources: dict[str, Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = {}
+    """Adapters of sources of your own, beside those that are installed: the name of each, and
+    where it is, such as `my_package.wiki:WikiAdapter`.
+    """
+    source_roots: tuple[Path, ...] = ()
+    """Folders of this machine that callers over HTTP and MCP may have imported; without any none.
+    """
     environment: str | None = None
     """The environment of this process for rules, such as `production`, where a call names none."""
     time_zone: str = "UTC"

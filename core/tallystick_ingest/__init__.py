@@ -20,6 +20,7 @@ from tallystick_ingest.contract import (
     Yielded,
 )
 from tallystick_ingest.extension import EXTENSION
+from tallystick_ingest.ingest import Ingest
 
 __all__ = [
     "EXTENSION",
@@ -28,6 +29,7 @@ __all__ = [
     "Checkpoint",
     "Connector",
     "Corpus",
+    "Ingest",
     "Known",
     "NotOfFormat",
     "PrivacyClass",

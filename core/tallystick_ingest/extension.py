@@ -2,7 +2,154 @@
 
 from __future__ import annotations
 
-from tallystick.extension import Extension
-from tallystick.operations import Operation
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
-EXTENSION: Extension[Operation] = Extension()
+from tallystick.extension import Extension
+from tallystick.jobs import Handler
+from tallystick.jobs.derived import Derived
+from tallystick.memory import MemoryContext
+from tallystick.operations import Operation
+from tallystick.recorder.outbound import Outbound
+from tallystick_ingest.ingest import Ingest
+
+if TYPE_CHECKING:
+    from tallystick.operations.operation import Effect
+
+_START = ("denied", "invalid_input", "not_of_format", "authorization_needed", "missing_extra")
+_START += ("rate_limited", "source_rate_limited", "settings_error")
+_STEER = ("not_found", "denied", "state_conflict")
+_READ = ("not_found", "denied", "rate_limited")
+
+
+def _operation(
+    effect: Effect,
+    verb: str,
+    title: str,
+    description: str,
+    errors: tuple[str, ...],
+    *,
+    name: str | None = None,
+    needs_preview: bool = False,
+) -> Operation:
+    make = partial(Operation, face=Ingest, needs_preview=needs_preview)
+    return make(name or verb, title, description, effect, errors, f"ingest.{verb}")
+
+
+def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
+    from tallystick_ingest.import_job import ImportHandler
+
+    return (ImportHandler(context),)
+
+
+def _derived(context: MemoryContext) -> Sequence[Derived]:
+    from tallystick_ingest.health import SourceHealth
+
+    return (SourceHealth(context),)
+
+
+EXTENSION: Extension[Operation] = Extension(
+    handlers=_handlers,
+    derived=_derived,
+    operations=(
+        _operation(
+            "change",
+            "add_document",
+            "Add a document",
+            "Store a text or a file as a document, in passages that recall finds; of the same name "
+            "it is a new version.",
+            ("denied", "invalid_input", "rate_limited"),
+        ),
+        _operation(
+            "read", "documents", "List documents", "List the documents of a scope.", _READ
+        ),
+        _operation(
+            "read",
+            "document",
+            "Read a document",
+            "Read what is known of a document, with its attachments.",
+            _READ,
+        ),
+        _operation(
+            "read",
+            "chunks",
+            "Passages of a document",
+            "Read the passages of a document in their order, each of which is a memory.",
+            _READ,
+            name="document_chunks",
+        ),
+        _operation(
+            "change",
+            "start_import",
+            "Import a source",
+            "Import a folder, a mailbox, a repository, a drive or a site into a private scope; "
+            "imported again, only what differs is stored.",
+            _START,
+        ),
+        _operation("read", "imports", "List imports", "List the imports of a scope.", _READ),
+        _operation(
+            "read",
+            "import_status",
+            "Follow an import",
+            "Show how far an import is, what it left out and why.",
+            _READ,
+        ),
+        _operation(
+            "read",
+            "import_records",
+            "Records of an import",
+            "List what became of the records of an import, such as those that were skipped.",
+            _READ,
+        ),
+        _operation(
+            "change",
+            "pause",
+            "Pause an import",
+            "Let an import rest after the batch under way.",
+            _STEER,
+            name="pause_import",
+        ),
+        _operation(
+            "change",
+            "resume",
+            "Resume an import",
+            "Let an import that was paused, failed or lost its process go on from its last "
+            "checkpoint.",
+            _STEER,
+            name="resume_import",
+        ),
+        _operation(
+            "change",
+            "cancel",
+            "Cancel an import",
+            "End an import; what it has stored stays.",
+            _STEER,
+            name="cancel_import",
+        ),
+        _operation(
+            "change",
+            "resync",
+            "Resync a source",
+            "Import a source again, and read every record of it anew.",
+            (*_START, "not_found"),
+            name="resync_import",
+        ),
+        _operation(
+            "change",
+            "replay",
+            "Read a record again",
+            "Read one record of a connector again, as it is now.",
+            (*_START, "not_found"),
+            name="replay_record",
+        ),
+        _operation(
+            "change",
+            "remove_vanished",
+            "Remove what vanished",
+            "Preview what a source has no more, then forget its memories with the token.",
+            ("not_found", "denied", "invalid_input", "state_conflict", "rate_limited"),
+            needs_preview=True,
+        ),
+    ),
+)

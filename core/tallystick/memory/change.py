@@ -319,9 +319,10 @@ def apply_modify(
     vector: bytes | None,
     fields: list[str],
     reason: str,
+    reference: SourceRef | None = None,
 ) -> Change:
-    """Write `memory` in place of a stored one, inside the open transaction. Raises
-    StateConflict.
+    """Write `memory` in place of a stored one, inside the open transaction. New words are the
+    actor's, or come from `reference`. Raises StateConflict.
     """
     current = permitted.stored
     tx, actor, now, scope = write.tx, write.actor, write.now, current.scope
@@ -339,7 +340,7 @@ def apply_modify(
     if memory.content != current.memory.content:
         # The new words have an author: they are a source of their own.
         content_key = parts.put(tx, scope, memory.content.encode("utf-8", "surrogatepass"), at=now)
-        source_id = write.add_source(scope, _source_of(actor), content_key)
+        source_id = write.add_source(scope, reference or _source_of(actor), content_key)
         memories.link_source(tx, current.doc, source_id)
         details["source"] = source_id
     if memory.conversation is None and (content_key, memory.kind) != (

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, RowMapping, delete, exists, func, insert, select, update
 
 from tallystick.storage.engine import tables, texts
-from tallystick.storage.engine.prepared import Prepared, insert_row
 from tallystick.storage.rows import parts
 
 _d, _a, _c, _m, _v = (
@@ -19,7 +18,6 @@ _d, _a, _c, _m, _v = (
     tables.vectors,
 )
 _PAGE = 500
-_ADD_CHUNK = Prepared(insert_row(_c, "doc", "scope_id", "document_id", "position", "is_current"))
 
 
 class StoredChunk(NamedTuple):
@@ -71,12 +69,25 @@ def documents_of(
     return connection.execute(query).mappings().all()
 
 
-def add_chunk(
-    tx: Connection, doc: int, scope_id: int, document_id: str, position: int
+def add_chunks(
+    tx: Connection, scope_id: int, document_id: str, memory_ids: Mapping[int, str]
 ) -> None:
-    """Note that a memory is a chunk of a document."""
-    values = {"doc": doc, "scope_id": scope_id, "document_id": document_id}
-    _ADD_CHUNK(tx, {**values, "position": position, "is_current": True})
+    """Note that memories are the chunks of a document, each by its place in it."""
+    places = {memory_id: position for position, memory_id in memory_ids.items()}
+    wanted = list(places)
+    for start in range(0, len(wanted), _PAGE):
+        page = _m.c.id.in_(wanted[start : start + _PAGE])
+        rows = [
+            {
+                "doc": row.doc,
+                "scope_id": scope_id,
+                "document_id": document_id,
+                "position": places[row.id],
+                "is_current": True,
+            }
+            for row in tx.execute(select(_m.c.doc, _m.c.id).where(page))
+        ]
+        tx.execute(insert(_c), rows)
 
 
 def set_current(tx: Connection, docs: Sequence[int], is_current: bool) -> None:

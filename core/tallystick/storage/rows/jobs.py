@@ -522,8 +522,11 @@ def hurry(tx: Connection, kinds: Sequence[str], *, first: bool = False) -> None:
     tx.execute(update(_j).where(_j.c.id.in_(_select_unlocked(waiting))).values(due_at=0))
 
 
-def requeue(tx: Connection, job_ids: Sequence[str] | None = None) -> list[str]:
-    """Let jobs that failed, died or wait for a retry be done anew at once; return their ids.
+def requeue(
+    tx: Connection, job_ids: Sequence[str] | None = None, *, under_way: bool = False
+) -> list[str]:
+    """Let jobs that failed, died or wait for a retry be done anew at once; return their ids. Those
+    `under_way` too, on which their workers can store nothing more.
 
     Without ids it takes all that failed or died, but for those that somebody cancelled.
     """
@@ -532,9 +535,8 @@ def requeue(tx: Connection, job_ids: Sequence[str] | None = None) -> list[str]:
             _j.c.state.in_(("failed", "dead")), _j.c.error_code.is_distinct_from(CANCELLED)
         )
     else:
-        chosen = and_(
-            _j.c.id.in_(list(job_ids)), _j.c.state.in_(("failed", "dead", "retry_scheduled"))
-        )
+        states = ("failed", "dead", "retry_scheduled", *(("leased",) if under_way else ()))
+        chosen = and_(_j.c.id.in_(list(job_ids)), _j.c.state.in_(states))
     return _start_anew(tx, chosen, code="requeued")
 
 

@@ -11,7 +11,9 @@ from tallystick.records import Scope
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.dialects import text_position, unpack
 
-IdKind = Literal["memory", "source", "run", "step", "approval", "job", "proposal"]
+IdKind = Literal[
+    "memory", "source", "run", "step", "approval", "job", "proposal", "import", "document"
+]
 
 _sc = tables.scopes
 _TABLES = {
@@ -21,6 +23,8 @@ _TABLES = {
     "approval": tables.approvals,
     "job": tables.jobs,
     "proposal": tables.proposals,
+    "import": tables.source_imports,
+    "document": tables.documents,
 }
 
 

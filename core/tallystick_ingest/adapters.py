@@ -1,0 +1,91 @@
+"""Adapters by name, so that a job finds its own in any process, and the places that they may read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from tallystick.errors import InvalidInput, SettingsError
+from tallystick.records import Actor
+from tallystick.settings import Settings
+from tallystick_ingest.contract import SourceAdapter
+
+_GROUP = "tallystick.sources"
+_LOCAL = ("python", "cli")
+"""Surfaces whose caller has the machine, and names a path that it can read itself."""
+
+
+@cache
+def _points() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=_GROUP)}
+
+
+def adapter_names(settings: Settings) -> list[str]:
+    """Return the names of the adapters that are installed or in the settings."""
+    return sorted({*_points(), *settings.sources})
+
+
+def load_adapter(settings: Settings, name: str) -> SourceAdapter:
+    """Return the adapter of a name: that of the setting `sources`, else of the entry points
+    `tallystick.sources`. Raises InvalidInput for an unknown one, SettingsError for one that does
+    not load, MissingExtra.
+    """
+    if name in settings.sources:
+        made = _load_place(name, settings.sources[name])
+    elif name in _points():
+        made = _points()[name].load()
+    else:
+        known = ", ".join(adapter_names(settings)) or "none is installed"
+        raise InvalidInput(f"`adapter` {name!a} is unknown. There is {known}.", argument="adapter")
+    adapter: Any = made() if callable(made) else made
+    if not all(hasattr(adapter, each) for each in ("corpus", "records", "name", "version")):
+        raise SettingsError(f"The source {name} is no adapter: it lacks what `SourceAdapter` has.")
+    return adapter  # type: ignore[no-any-return] # what it has was looked at
+
+
+def _load_place(name: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingsError(
+            f"The source {name} of the setting `sources` does not load: {place} ({error})."
+        ) from error
+
+
+def is_local(actor: Actor) -> bool:
+    """Return True for a person in a process of their own, who reads files with their own rights."""
+    return actor.agent is None and actor.credential is None and actor.surface in _LOCAL
+
+
+def require_place(settings: Settings, actor: Actor, adapter: SourceAdapter, target: str) -> str:
+    """Return a target as it is read: a path whole, and within `source_roots` for whoever comes from
+    outside of the process. Raises InvalidInput for another.
+
+    An adapter whose targets are no paths says so by `reads_paths = False`; addresses are none.
+    """
+    place = urlsplit(target)
+    is_address = "://" in target and place.scheme != "file"
+    if is_address or not getattr(adapter, "reads_paths", True):
+        return target
+    given = unquote(place.path) if place.scheme == "file" else target
+    return str(allowed_path(settings, actor, given, argument="target"))
+
+
+def allowed_path(settings: Settings, actor: Actor, path: str, *, argument: str) -> Path:
+    """Return a path without links, which this actor may have read. Raises InvalidInput."""
+    resolved = Path(path).expanduser().resolve()
+    roots = [root.expanduser().resolve() for root in settings.source_roots]
+    if any(resolved.is_relative_to(root) for root in roots) or is_local(actor):
+        return resolved
+    raise InvalidInput(
+        f"`{argument}` is outside of what may be read from here. Who runs the tally lists folders "
+        "in the setting `source_roots`.",
+        argument=argument,
+    )

@@ -1,0 +1,328 @@
+"""Imports: started, followed and steered; the job does the work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tallystick.errors import NotFound, StateConflict
+from tallystick.memory import MemoryContext
+from tallystick.memory.memory_write import MemoryWrite
+from tallystick.records import (
+    Actor,
+    Import,
+    ImportCounters,
+    ImportedRecord,
+    ImportState,
+    Job,
+    RecordState,
+    Scope,
+)
+from tallystick.storage import Connection, ScopeRow
+from tallystick.storage.engine.writes import JOBS, Writes
+from tallystick.storage.rows import documents, job_list, jobs, scopes, source_rows
+from tallystick.storage.rows.source_rows import StoredRecord
+from tallystick_ingest.adapters import load_adapter, require_place
+from tallystick_ingest.preparing import fingerprint_of, require_private, source_key
+
+IMPORT = "import"
+"""The kind of job that reads a source."""
+_GOES_ON = ("pending", "running")
+_WHAT = "Import"
+
+
+def start_import(
+    context: MemoryContext,
+    actor: Actor,
+    scope: Scope,
+    *,
+    adapter: str,
+    target: str,
+    is_resync: bool,
+) -> Import:
+    """Start the import of what a target names into a private scope, or go on with the one of the
+    same corpus that has not ended; return it.
+
+    Raises Denied, InvalidInput, NotOfFormat for a target that is none of the adapter's kind, and
+    AuthorizationNeeded.
+    """
+    context.gate.require(actor, "write", scope)
+    require_private(actor, scope)
+    reader = load_adapter(context.settings, adapter)
+    place = require_place(context.settings, actor, reader, target)
+    corpus = reader.corpus(place)
+    store = context.store
+
+    def unit(tx: Connection) -> str:
+        context.gate.confirm(tx, actor, "write", scope)
+        row = scopes.ensure(tx, scope)
+        key = source_key(row.secret, adapter, corpus.id)
+        write = MemoryWrite(tx, context, actor, store.clock.now(), None)
+        is_open = source_rows.last_import(tx, row.id, key, source_rows.OPEN_IMPORTS)
+        if is_open is not None:
+            _go_on(write, row, is_open)
+            return str(is_open["id"])
+        import_id, cursor = store.ids.new(), None
+        if not corpus.lists_all and not is_resync:
+            # A feed of changes goes on where the last one has ended.
+            last = source_rows.last_import(tx, row.id, key, ["completed"])
+            cursor = None if last is None else last["cursor"]
+        values = {
+            "id": import_id,
+            "scope_id": row.id,
+            "source": key,
+            "adapter": adapter,
+            "adapter_version": reader.version,
+            "privacy_class": reader.privacy_class,
+            "target": place,
+            "corpus": corpus.id,
+            "corpus_version": corpus.version,
+            "title": corpus.title or place,
+            "lists_all": corpus.lists_all,
+            "is_resync": is_resync,
+            "state": "pending",
+            "cursor": cursor,
+            "total": corpus.size,
+            "counters": "{}",
+            "worked": 0,
+            "created_by": actor.user,
+            "created_at": write.now,
+            "updated_at": write.now,
+        }
+        source_rows.add_import(tx, values)
+        _enqueue(write, row, import_id)
+        details = {"adapter": adapter, "resync": is_resync}
+        write.journal_event(scope, "import.start", import_id, details)
+        return import_id
+
+    with context.gate.journaling(actor):
+        import_id = store.database.write(unit, name="import.start", writes=Writes.of(scope))
+    return get_import(context, actor, import_id)
+
+
+def _enqueue(write: MemoryWrite, scope: ScopeRow, import_id: str) -> None:
+    job_id = write.enqueue(IMPORT, import_id, scope.id, actor=write.actor)
+    source_rows.update_import(write.tx, import_id, job_id=job_id)
+
+
+def _go_on(write: MemoryWrite, scope: ScopeRow, row: Mapping[str, Any]) -> None:
+    """Let an import go on as this actor, from its last checkpoint."""
+    if row["job_id"] is not None:
+        # Also where a worker has died over it: what that one still has, it can store no more.
+        jobs.requeue(write.tx, [row["job_id"]], under_way=True)
+    values = {"state": "pending", "error_code": None, "error_text": None, "ended_at": None}
+    source_rows.update_import(write.tx, row["id"], **values, updated_at=write.now)
+    _enqueue(write, scope, row["id"])
+
+
+def pause_import(context: MemoryContext, actor: Actor, import_id: str) -> Import:
+    """Let an import rest after the batch under way. Raises NotFound, Denied, StateConflict."""
+
+    def steer(write: MemoryWrite, scope: ScopeRow, row: Mapping[str, Any]) -> None:
+        _require_state(row, _state_of(row, _job_of(write.tx, row)), _GOES_ON)
+        source_rows.update_import(write.tx, import_id, state="paused", updated_at=write.now)
+
+    return _steer(context, actor, import_id, "import.pause", steer)
+
+
+def resume_import(context: MemoryContext, actor: Actor, import_id: str) -> Import:
+    """Let an import go on from its last checkpoint: one that is paused or failed, or whose worker
+    has died. Raises NotFound, Denied, StateConflict.
+    """
+
+    def steer(write: MemoryWrite, scope: ScopeRow, row: Mapping[str, Any]) -> None:
+        state = _state_of(row, _job_of(write.tx, row))
+        _require_state(row, state, (*source_rows.OPEN_IMPORTS, "failed"))
+        _go_on(write, scope, row)
+
+    return _steer(context, actor, import_id, "import.resume", steer)
+
+
+def cancel_import(context: MemoryContext, actor: Actor, import_id: str) -> Import:
+    """End an import that has not ended; what it has stored stays. Raises NotFound, Denied,
+    StateConflict.
+    """
+
+    def steer(write: MemoryWrite, scope: ScopeRow, row: Mapping[str, Any]) -> None:
+        state = _state_of(row, _job_of(write.tx, row))
+        _require_state(row, state, (*source_rows.OPEN_IMPORTS, "failed"))
+        if row["job_id"] is not None:
+            jobs.cancel(write.tx, row["job_id"])
+        values = {"state": "cancelled", "updated_at": write.now, "ended_at": write.now}
+        source_rows.update_import(write.tx, import_id, **values)
+
+    return _steer(context, actor, import_id, "import.cancel", steer)
+
+
+def _steer(
+    context: MemoryContext, actor: Actor, import_id: str, event: str, steer: Any
+) -> Import:
+    with context.store.database.read() as connection:
+        row, scope = visible_import(connection, context, actor, import_id)
+    context.gate.require(actor, "write", scope.scope)
+
+    def unit(tx: Connection) -> None:
+        context.gate.confirm(tx, actor, "write", scope.scope)
+        current, _ = visible_import(tx, context, actor, import_id)
+        write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
+        steer(write, scope, current)
+        write.journal_event(scope.scope, event, import_id, {})
+
+    with context.gate.journaling(actor):
+        context.store.database.write(unit, name=event, writes=Writes.of(scope.scope, JOBS))
+    return get_import(context, actor, import_id)
+
+
+def _require_state(row: Mapping[str, Any], state: ImportState, allowed: tuple[str, ...]) -> None:
+    if state not in allowed:
+        raise StateConflict(
+            row["id"],
+            state=state,
+            reason=f"only one that is {', '.join(allowed[:-1])} or {allowed[-1]} can be",
+            hint="Start it anew.",
+            what=_WHAT,
+        )
+
+
+def get_import(context: MemoryContext, actor: Actor, import_id: str) -> Import:
+    """Return an import as it stands. Raises NotFound alike for hidden and for absent ones."""
+    fingerprint = fingerprint_of(context)
+    with context.store.database.read() as connection:
+        row, scope = visible_import(connection, context, actor, import_id)
+        return _import_of(connection, row, scope, fingerprint)
+
+
+def list_imports(
+    context: MemoryContext, actor: Actor, scope: Scope, *, limit: int, before: str | None
+) -> list[Import]:
+    """Return the imports of a scope, newest first. Raises Denied, NotFound for an unknown
+    `before`.
+    """
+    context.gate.require(actor, "read", scope)
+    fingerprint = fingerprint_of(context)
+    with context.store.database.read() as connection:
+        last = None
+        if before is not None:
+            row, _ = visible_import(connection, context, actor, before)
+            last = (row["created_at"], before)
+        found = scopes.find(connection, [scope])
+        if not found:
+            return []
+        rows = source_rows.imports_of(connection, found[0].id, limit=limit, before=last)
+        return [_import_of(connection, row, found[0], fingerprint) for row in rows]
+
+
+def list_records(
+    context: MemoryContext,
+    actor: Actor,
+    import_id: str,
+    states: tuple[RecordState, ...],
+    *,
+    limit: int,
+    after: str,
+) -> list[ImportedRecord]:
+    """Return the records that an import saw last, by their ids. Raises NotFound."""
+    stored = {"embedding_pending" if each == "indexed" else each for each in states}
+    with context.store.database.read() as connection:
+        visible_import(connection, context, actor, import_id)
+        rows = source_rows.records_of(
+            connection, import_id, sorted(stored), after=after, limit=limit
+        )
+    records = _records_of(context, rows)
+    return [each for each in records if not states or each.state in states]
+
+
+def record_status(context: MemoryContext, row: StoredRecord) -> ImportedRecord:
+    """Return what is known of a record, with how far it is."""
+    return _records_of(context, [row])[0]
+
+
+def _records_of(context: MemoryContext, rows: list[StoredRecord]) -> list[ImportedRecord]:
+    fingerprint, waiting = fingerprint_of(context), set[str]()
+    named = {each.document_id for each in rows if each.document_id is not None}
+    if fingerprint is not None:
+        with context.store.database.read() as connection:
+            waiting = documents.unembedded(connection, named, fingerprint)
+    return [_record_of(row, waiting) for row in rows]
+
+
+def _record_of(row: StoredRecord, waiting: set[str]) -> ImportedRecord:
+    is_done = row.state == "embedding_pending" and row.document_id not in waiting
+    return ImportedRecord.load(
+        {
+            **{name: getattr(row, name) for name in ImportedRecord.model_fields},
+            **({"state": "indexed"} if is_done else {}),
+        }
+    )
+
+
+def visible_import(
+    connection: Connection, context: MemoryContext, actor: Actor, import_id: str
+) -> tuple[Mapping[str, Any], ScopeRow]:
+    """Return an import and its scope. Raises NotFound alike for hidden and for absent ones."""
+    row = source_rows.find_import(connection, import_id)
+    scope = None if row is None else scopes.get_by_id(connection, row["scope_id"])
+    if (
+        row is None
+        or scope is None
+        or not context.gate.decide(connection, actor, "read", scope.scope).allowed
+    ):
+        raise NotFound(f"There is no import {import_id!a} that {actor.user} may see.")
+    return row, scope
+
+
+def _job_of(connection: Connection, row: Mapping[str, Any]) -> Job | None:
+    return None if row["job_id"] is None else job_list.find(connection, row["job_id"])
+
+
+def _state_of(row: Mapping[str, Any], job: Job | None) -> ImportState:
+    """Return the state of an import: what is stored, unless its job says that it came to an end."""
+    state: ImportState = row["state"]
+    if state not in _GOES_ON:
+        return state
+    if job is None or job.state in ("failed", "dead"):
+        is_cancelled = job is not None and job.error_code == job_list.CANCELLED
+        return "cancelled" if is_cancelled else "failed"
+    return "running" if job.state == "leased" else state
+
+
+def _import_of(
+    connection: Connection, row: Mapping[str, Any], scope: ScopeRow, fingerprint: str | None
+) -> Import:
+    job = _job_of(connection, row)
+    state = _state_of(row, job)
+    counters = ImportCounters.load(json.loads(row["counters"]))
+    failed = job if job is not None and state in ("failed", *_GOES_ON) else None
+    left = None
+    if state in _GOES_ON and row["total"] is not None and counters.seen:
+        rest = max(0, row["total"] - counters.seen)
+        left = round(rest * row["worked"] / counters.seen / 1_000_000)
+    vanished = 0
+    if state == "completed":
+        vanished = len(
+            source_rows.vanished(
+                connection, scope.id, row["source"], row["id"], lists_all=row["lists_all"]
+            )
+        )
+    waiting = (
+        0
+        if fingerprint is None
+        else documents.waiting_count(connection, row["id"], fingerprint)
+    )
+    return Import(
+        **{
+            name: row[name]
+            for name in Import.model_fields
+            if name in row and name not in ("state", "counters", "error_code", "error_text")
+        },
+        scope=scope.scope,
+        state=state,
+        counters=counters,
+        waiting=waiting,
+        vanished=vanished,
+        seconds_left=left,
+        error_code=row["error_code"] or (failed and failed.error_code),
+        error_text=row["error_text"] or (failed and failed.error_text),
+        retry_at=job.due_at if job is not None and job.state == "retry_scheduled" else None,
+    )

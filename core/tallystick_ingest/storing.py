@@ -1,0 +1,340 @@
+"""Storing: the documents of a batch, inside of an open transaction: new ones, new versions of those
+that are there, and none twice.
+
+A passage is a memory, stored and changed by what stores and changes every other one. It is found by
+its words with the commit; its vectors come by the job that gives a scope those that it lacks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from tallystick.errors import StateConflict
+from tallystick.memory.change import apply_modify, forget_one
+from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.remember import PreparedMemory, ingest_one
+from tallystick.records import ImportCounters, Memory
+from tallystick.storage.rows import documents, jobs, memories, parts, source_rows
+from tallystick.storage.rows.documents import StoredChunk
+from tallystick.storage.rows.source_rows import StoredRecord
+from tallystick_ingest.preparing import Batch, Left, PreparedDocument, Source, placed, stored_id
+
+Outcome = Literal["created", "changed", "unchanged", "duplicate", "failed"]
+_CHANGED = ("content", "subject", "tags", "attributes")
+"""The fields of a passage that come from its document."""
+UNREAD = ("queued", "failed")
+"""States of a document that is kept without its text."""
+_WHY = "its source has changed"
+_WHY_GONE = "its source has it no more"
+
+
+class StoredDocument(NamedTuple):
+    """What became of one record."""
+
+    document_id: str
+    outcome: Outcome
+    chunks: int = 0
+    """Memories that were made or changed."""
+
+
+@dataclass
+class StoredBatch:
+    """What became of a batch."""
+
+    documents: list[StoredDocument] = field(default_factory=list)
+    counters: ImportCounters = field(default_factory=ImportCounters)
+
+
+def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch:
+    """Store a batch; return what became of its records."""
+    tx, scope = write.tx, source.scope
+    names = [stored_id(each.record.record_id) for each in batch.documents]
+    known = source_rows.records_by_id(tx, scope.id, source.key, names)
+    saying = source_rows.documents_saying(tx, scope.id, [each.dedupe for each in batch.documents])
+    named = {each.document_id for each in known.values() if each.document_id is not None}
+    counts = source_rows.records_naming(tx, named)
+    rows: dict[str, StoredRecord] = {}
+    result = StoredBatch()
+    kinds: Counter[str] = Counter()
+    for record_id, each in zip(names, batch.documents, strict=True):
+        # Of a record that a batch has twice the later one holds.
+        before = rows.get(record_id) or known.get(record_id)
+        own = None if before is None else before.document_id
+        if own is None and each.dedupe in saying:
+            stored = StoredDocument(saying[each.dedupe], "duplicate")
+        elif own is None or counts.get(own, 1) > 1:
+            # What several records say is not changed for all of them.
+            stored = _add_document(write, source, each)
+        else:
+            stored = _change_document(write, source, each, own)
+        saying.setdefault(each.dedupe, stored.document_id)
+        rows[record_id] = _record(write, source, record_id, each, stored)
+        kinds[stored.outcome] += 1
+        result.documents.append(stored)
+    for left in batch.left:
+        rows[left.record_id] = _left_record(write, source, left)
+    kept = source_rows.records_by_id(tx, scope.id, source.key, [each.record_id for each in batch.left])
+    for record_id, old in kept.items():
+        if old.document_id is not None:
+            # What was read from it before stays, with why it could not be read again.
+            rows[record_id] = _replace(rows[record_id], document_id=old.document_id)
+    source_rows.put_records(tx, rows.values())
+    source_rows.see_records(tx, scope.id, source.key, batch.unchanged, source.import_id)
+    source_rows.mark_gone(tx, scope.id, source.key, batch.gone, source.import_id)
+    if result.documents and batch.fingerprint is not None:
+        _enqueue_vectors(write, scope.id, batch.fingerprint)
+    result.counters = ImportCounters(
+        seen=batch.size,
+        stored=kinds["created"] + kinds["changed"],
+        unchanged=len(batch.unchanged) + kinds["unchanged"],
+        duplicate=kinds["duplicate"],
+        skipped=dict(Counter(each.reason for each in batch.left if not each.is_failure)),
+        failed=sum(each.is_failure for each in batch.left),
+        removed=len(batch.gone),
+        attachments=sum(len(each.attachments) for each in batch.documents),
+        chunks=sum(each.chunks for each in result.documents),
+    )
+    return result
+
+
+def _replace(record: StoredRecord, **values: Any) -> StoredRecord:
+    return StoredRecord(**{**vars(record), **values})
+
+
+def _record(
+    write: MemoryWrite,
+    source: Source,
+    record_id: str,
+    prepared: PreparedDocument,
+    stored: StoredDocument,
+) -> StoredRecord:
+    return StoredRecord(
+        scope_id=source.scope.id,
+        source=source.key,
+        record_id=record_id,
+        version=prepared.record.version,
+        dedupe=prepared.dedupe,
+        state="embedding_pending",
+        reason=None,
+        detail=None,
+        document_id=stored.document_id,
+        import_id=source.import_id,
+        is_gone=False,
+        updated_at=write.now,
+    )
+
+
+def _left_record(write: MemoryWrite, source: Source, left: Left) -> StoredRecord:
+    return StoredRecord(
+        scope_id=source.scope.id,
+        source=source.key,
+        record_id=left.record_id,
+        version=left.version,
+        dedupe=None,
+        state="failed" if left.is_failure else "skipped",
+        reason=left.reason,
+        detail=stored_id(left.detail[:500]),
+        document_id=None,
+        import_id=source.import_id,
+        is_gone=False,
+        updated_at=write.now,
+    )
+
+
+def _enqueue_vectors(write: MemoryWrite, scope_id: int, fingerprint: str) -> None:
+    jobs.enqueue(
+        write.tx,
+        kind=jobs.REEMBED,
+        subject_id=f"{scope_id}:{fingerprint}",
+        scope_id=scope_id,
+        actor=jobs.TALLY_ACTOR,
+        job_id=write.context.store.ids.new(),
+        at=write.now,
+        restart=("done", "empty"),
+    )
+
+
+def _add_document(
+    write: MemoryWrite, source: Source, prepared: PreparedDocument
+) -> StoredDocument:
+    document_id = write.context.store.ids.new()
+    row = _document_row(write, source, prepared)
+    row |= {"id": document_id, "version": 1, "created_at": write.now, "removed_at": None}
+    documents.add_document(write.tx, {**row, "created_by": write.actor.user})
+    _put_attachments(write, source, prepared, document_id)
+    added = {
+        position: _add_chunk(write, source, each, document_id, position)
+        for position, each in enumerate(prepared.chunks)
+    }
+    documents.add_chunks(write.tx, source.scope.id, document_id, added)
+    return StoredDocument(document_id, "created", len(added))
+
+
+def _document_row(
+    write: MemoryWrite, source: Source, prepared: PreparedDocument
+) -> dict[str, Any]:
+    tx, now = write.tx, write.now
+    return {
+        "scope_id": source.scope.id,
+        "source": source.key,
+        "state": "embedding",
+        "body": json.dumps(prepared.body),
+        "content_key": parts.put(tx, source.scope, prepared.raw, at=now),
+        "words": prepared.words,
+        "occurred_at": prepared.record.occurred_at,
+        "crawled_at": now,
+        "updated_at": now,
+    }
+
+
+def _put_attachments(
+    write: MemoryWrite, source: Source, prepared: PreparedDocument, document_id: str
+) -> None:
+    documents.put_attachments(
+        write.tx,
+        document_id,
+        source.scope.id,
+        [
+            {
+                "name": stored_id(each.name),
+                "media_type": stored_id(each.media_type),
+                "size": each.size,
+                "sha256": each.sha256,
+                "content_key": None
+                if each.content is None
+                else parts.put(write.tx, source.scope, each.content, at=write.now),
+            }
+            for each in prepared.attachments
+        ],
+    )
+
+
+def _add_chunk(
+    write: MemoryWrite, source: Source, chunk: PreparedMemory, document_id: str, position: int
+) -> str:
+    """Store a passage as a memory; return its id."""
+    own = placed(chunk, document_id, position, write.now)
+    return ingest_one(write, source.scope, own).id
+
+
+def _change_document(
+    write: MemoryWrite, source: Source, prepared: PreparedDocument, document_id: str
+) -> StoredDocument:
+    """Bring a document, and the passages that differ, to what its source says now."""
+    tx = write.tx
+    row = documents.find_document(tx, document_id)
+    assert row is not None
+    there = documents.chunks_of(tx, [document_id]).get(document_id, [])
+    stored = memories.get_docs(tx, [each.doc for each in there])
+    changed, added, back, gone = 0, dict[int, str](), list[int](), list[int]()
+    places = {each.position: each for each in there}
+    for position, chunk in enumerate(prepared.chunks):
+        place = places.pop(position, None)
+        if place is None:
+            added[position] = _add_chunk(write, source, chunk, document_id, position)
+            continue
+        changed += _change_chunk(write, source, chunk, document_id, place, stored[place.doc])
+        if not place.is_current:
+            back.append(place.doc)
+    for place in places.values():
+        if place.is_current:
+            changed += _forget_chunk(write, stored[place.doc], _WHY)
+            gone.append(place.doc)
+    documents.add_chunks(tx, source.scope.id, document_id, added)
+    documents.set_current(tx, back, True)
+    documents.set_current(tx, gone, False)
+    values = _document_row(write, source, prepared)
+    is_same = row["state"] not in UNREAD and not (changed or added)
+    is_same = is_same and all(
+        row[name] == values[name] for name in ("body", "content_key")
+    )
+    if is_same:
+        documents.update_document(tx, document_id, crawled_at=write.now)
+        return StoredDocument(document_id, "unchanged")
+    # What is only kept yet, and not read, has no version before this one.
+    version = row["version"] + (row["state"] not in UNREAD)
+    documents.update_document(tx, document_id, **values, version=version)
+    if row["content_key"] not in (None, values["content_key"]):
+        parts.drop(tx, source.scope.id, row["content_key"])
+    _put_attachments(write, source, prepared, document_id)
+    return StoredDocument(document_id, "changed", changed + len(added))
+
+
+def _change_chunk(
+    write: MemoryWrite,
+    source: Source,
+    chunk: PreparedMemory,
+    document_id: str,
+    place: StoredChunk,
+    stored: memories.Stored,
+) -> int:
+    """Let a passage say what its document says now; return the number of memories that changed.
+    What a person hid, forgot, corrected or pinned stays as it is.
+    """
+    memory = stored.memory
+    if place.is_current and not _is_followed(write, memory):
+        return 0
+    new = placed(chunk, document_id, place.position, write.now).new
+    values: dict[str, Any] = {name: getattr(new, name) for name in _CHANGED}
+    values["tags"] = tuple(new.tags)
+    if place.is_current and not _differs(memory, values):
+        return 0
+    try:
+        permitted = write.permit(stored, "correct")
+    except StateConflict:
+        return 0
+    after = memory.model_copy(update=values)
+    if place.is_current:
+        fields = [name for name in _CHANGED if values[name] != getattr(memory, name)]
+        apply_modify(write, permitted, after, None, fields, _WHY, chunk.reference)
+        return 1
+    # It left with an earlier version: its place says something anew.
+    content = after.content.encode("utf-8", "surrogatepass")
+    key = parts.put(write.tx, source.scope, content, at=write.now)
+    source_id = write.add_source(source.scope, chunk.reference, key)
+    memories.link_source(write.tx, stored.doc, source_id)
+    again = after.model_copy(update={"state": "active", "corrected": None})
+    details = {"source": source_id}
+    write.rewrite(
+        permitted, again, "memory.recover", reason=_WHY, content_key=key, details=details
+    )
+    return 1
+
+
+def _is_followed(write: MemoryWrite, memory: Memory) -> bool:
+    is_locked = memory.locked_until is not None and write.now < memory.locked_until
+    return memory.state == "active" and memory.corrected is None and not is_locked
+
+
+def _differs(memory: Memory, values: Mapping[str, Any]) -> bool:
+    attributes = {**values["attributes"], "crawled_at": memory.attributes.get("crawled_at")}
+    return any(
+        getattr(memory, name) != (attributes if name == "attributes" else values[name])
+        for name in _CHANGED
+    )
+
+
+def _forget_chunk(write: MemoryWrite, stored: memories.Stored, reason: str) -> int:
+    if stored.memory.state == "deleted":
+        return 0
+    try:
+        permitted = write.permit(stored, "delete")
+    except StateConflict:
+        return 0  # a person pinned it
+    forget_one(write, permitted, reason)
+    return 1
+
+
+def remove_document(write: MemoryWrite, document_id: str, chunks: Sequence[StoredChunk]) -> int:
+    """Forget the passages of a document that its source has no more; return their number. Each can
+    be recovered for a while.
+    """
+    current = [each for each in chunks if each.is_current]
+    stored = memories.get_docs(write.tx, [each.doc for each in current])
+    count = sum(_forget_chunk(write, each, _WHY_GONE) for each in stored.values())
+    documents.update_document(write.tx, document_id, removed_at=write.now, updated_at=write.now)
+    return count
