@@ -1,5 +1,4 @@
-"""Adapters by name, so that a job finds its own in any process, and the places that they may read.
-"""
+"""Adapters by name, so that a job finds its own in any process, and where they may read."""
 
 from __future__ import annotations
 

@@ -114,9 +114,7 @@ def _digest(scope: ScopeRow, record: SourceRecord) -> str:
     return part_key(scope.secret, record.dedupe_key.encode())
 
 
-def _record(
-    scope: ScopeRow, key: str, name: str, document_id: str, now: int
-) -> StoredRecord:
+def _record(scope: ScopeRow, key: str, name: str, document_id: str, now: int) -> StoredRecord:
     return StoredRecord(
         scope_id=scope.id,
         source=key,
@@ -151,9 +149,7 @@ def _store(
             return stored.documents[0]
         return _fail(write, place, prepared)
 
-    return context.store.database.write_mostly(
-        unit, name="document.store", writes=Writes.of(scope)
-    )
+    return context.store.database.write_mostly(unit, name="document.store", writes=Writes.of(scope))
 
 
 def _fail(write: MemoryWrite, place: _Place, left: Left) -> StoredDocument:

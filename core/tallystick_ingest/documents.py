@@ -104,9 +104,7 @@ def _documents_of(
     ids = [row["id"] for row in rows]
     chunks = documents.chunks_of(connection, ids)
     waiting = (
-        set[str]()
-        if fingerprint is None
-        else documents.unembedded(connection, ids, fingerprint)
+        set[str]() if fingerprint is None else documents.unembedded(connection, ids, fingerprint)
     )
     return [
         _document_of(row, scope, chunks.get(row["id"], []), row["id"] in waiting) for row in rows

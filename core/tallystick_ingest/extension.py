@@ -61,9 +61,7 @@ EXTENSION: Extension[Operation] = Extension(
             "it is a new version.",
             ("denied", "invalid_input", "rate_limited"),
         ),
-        _operation(
-            "read", "documents", "List documents", "List the documents of a scope.", _READ
-        ),
+        _operation("read", "documents", "List documents", "List the documents of a scope.", _READ),
         _operation(
             "read",
             "document",

@@ -20,7 +20,9 @@ class SourceHealth(Derived):
         with self._database.read() as connection:
             rows = source_rows.last_imports(connection)
             jobs = {
-                row["id"]: None if row["job_id"] is None else job_list.find(connection, row["job_id"])
+                row["id"]: None
+                if row["job_id"] is None
+                else job_list.find(connection, row["job_id"])
                 for row in rows
             }
         troubled = [

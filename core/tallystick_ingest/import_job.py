@@ -255,11 +255,13 @@ class ImportHandler:
 def _pages(adapter: SourceAdapter, reading: _Reading, known: Any) -> Iterator[_Page]:
     """Yield what comes after the last checkpoint, up to each further one."""
     records: list[Yielded] = []
-    size = 0
-    for each in adapter.records(reading.row["target"], reading.row["cursor"], known):
+    size, cursor = 0, reading.row["cursor"]
+    for each in adapter.records(reading.row["target"], cursor, known):
         if isinstance(each, Checkpoint):
-            yield _Page(records, each.cursor)
-            records, size = [], 0
+            if records or each.cursor != cursor:
+                # One that says nothing new is no progress, and forgives no attempt.
+                yield _Page(records, each.cursor)
+            records, size, cursor = [], 0, each.cursor
             continue
         records.append(each)
         if isinstance(each, SourceRecord):

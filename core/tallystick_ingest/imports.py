@@ -155,11 +155,9 @@ def cancel_import(context: MemoryContext, actor: Actor, import_id: str) -> Impor
     return _steer(context, actor, import_id, "import.cancel", steer)
 
 
-def _steer(
-    context: MemoryContext, actor: Actor, import_id: str, event: str, steer: Any
-) -> Import:
+def _steer(context: MemoryContext, actor: Actor, import_id: str, event: str, steer: Any) -> Import:
     with context.store.database.read() as connection:
-        row, scope = visible_import(connection, context, actor, import_id)
+        _, scope = visible_import(connection, context, actor, import_id)
     context.gate.require(actor, "write", scope.scope)
 
     def unit(tx: Connection) -> None:
@@ -306,9 +304,7 @@ def _import_of(
             )
         )
     waiting = (
-        0
-        if fingerprint is None
-        else documents.waiting_count(connection, row["id"], fingerprint)
+        0 if fingerprint is None else documents.waiting_count(connection, row["id"], fingerprint)
     )
     return Import(
         **{

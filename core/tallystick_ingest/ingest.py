@@ -209,7 +209,8 @@ class Ingest(Part):
         ] = None,
         *,
         data: Annotated[
-            str | None, Field(description="Or the bytes of a file, in base64.", max_length=34_000_000)
+            str | None,
+            Field(description="Or the bytes of a file, in base64.", max_length=34_000_000),
         ] = None,
         path: Annotated[
             str | os.PathLike[str] | None,

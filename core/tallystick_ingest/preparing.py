@@ -162,7 +162,9 @@ def prepare_record(
     try:
         return _prepare_text(context, actor, source, record, extracted)
     except InvalidInput as error:
-        return Left(stored_id(record.record_id), record.version, error.code, str(error), is_failure=True)
+        return Left(
+            stored_id(record.record_id), record.version, error.code, str(error), is_failure=True
+        )
 
 
 def _prepare_text(
@@ -220,9 +222,7 @@ def _prepare_text(
     )
 
 
-def _reference(
-    record: SourceRecord, title: str, about: JsonObject, author: str
-) -> SourceRef:
+def _reference(record: SourceRecord, title: str, about: JsonObject, author: str) -> SourceRef:
     """Return where the passages of a document come from: never somebody of this tally."""
     url = about.get("url")
     address = url if isinstance(url, str) else None
@@ -302,7 +302,9 @@ def _attachment(context: MemoryContext, attachment: Attachment) -> Attachment:
     is_kept = len(content) <= LARGEST_ATTACHMENT
     if is_kept and context.secrets_in_memory != "keep":
         is_text = attachment.media_type.startswith(_READABLE)
-        is_kept = not (is_text and context.redactor.redact_text(content.decode("utf-8", "replace"))[1])
+        is_kept = not (
+            is_text and context.redactor.redact_text(content.decode("utf-8", "replace"))[1]
+        )
     return attachment if is_kept else replace(attachment, content=None)
 
 

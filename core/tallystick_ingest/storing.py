@@ -77,7 +77,9 @@ def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch
         result.documents.append(stored)
     for left in batch.left:
         rows[left.record_id] = _left_record(write, source, left)
-    kept = source_rows.records_by_id(tx, scope.id, source.key, [each.record_id for each in batch.left])
+    kept = source_rows.records_by_id(
+        tx, scope.id, source.key, [each.record_id for each in batch.left]
+    )
     for record_id, old in kept.items():
         if old.document_id is not None:
             # What was read from it before stays, with why it could not be read again.
@@ -158,9 +160,7 @@ def _enqueue_vectors(write: MemoryWrite, scope_id: int, fingerprint: str) -> Non
     )
 
 
-def _add_document(
-    write: MemoryWrite, source: Source, prepared: PreparedDocument
-) -> StoredDocument:
+def _add_document(write: MemoryWrite, source: Source, prepared: PreparedDocument) -> StoredDocument:
     document_id = write.context.store.ids.new()
     row = _document_row(write, source, prepared)
     row |= {"id": document_id, "version": 1, "created_at": write.now, "removed_at": None}
@@ -174,9 +174,7 @@ def _add_document(
     return StoredDocument(document_id, "created", len(added))
 
 
-def _document_row(
-    write: MemoryWrite, source: Source, prepared: PreparedDocument
-) -> dict[str, Any]:
+def _document_row(write: MemoryWrite, source: Source, prepared: PreparedDocument) -> dict[str, Any]:
     tx, now = write.tx, write.now
     return {
         "scope_id": source.scope.id,
@@ -249,9 +247,7 @@ def _change_document(
     documents.set_current(tx, gone, False)
     values = _document_row(write, source, prepared)
     is_same = row["state"] not in UNREAD and not (changed or added)
-    is_same = is_same and all(
-        row[name] == values[name] for name in ("body", "content_key")
-    )
+    is_same = is_same and all(row[name] == values[name] for name in ("body", "content_key"))
     if is_same:
         documents.update_document(tx, document_id, crawled_at=write.now)
         return StoredDocument(document_id, "unchanged")
@@ -299,9 +295,7 @@ def _change_chunk(
     memories.link_source(write.tx, stored.doc, source_id)
     again = after.model_copy(update={"state": "active", "corrected": None})
     details = {"source": source_id}
-    write.rewrite(
-        permitted, again, "memory.recover", reason=_WHY, content_key=key, details=details
-    )
+    write.rewrite(permitted, again, "memory.recover", reason=_WHY, content_key=key, details=details)
     return 1
 
 

@@ -17,7 +17,7 @@ from tallystick.kit.elsewhere import TallyElsewhere
 from tallystick.memory import read
 from tallystick.memory.contradictions import disagreements_of
 from tallystick.memory.held_changes import changes_note
-from tallystick.memory.passages import hit_for_model, passage_text, unfold
+from tallystick.memory.passages import document_place, hit_for_model, passage_text, unfold
 from tallystick.policy.redaction import Redactor
 from tallystick.recorder import Step
 from tallystick.records import CompiledContext, ContextItem, Hit, ItemKind, Json, JsonObject
@@ -205,7 +205,8 @@ def framed_hits(bound: BoundTally, hits: Iterable[Hit]) -> str:
         part = f"(part {place}) " if place is not None else ""
         mark = f"- {number}" if lines else "-"
         note = changes_note(hit.held, hit.learned)
-        quotes.append(Quote(text, hit.memory.speaker, part, note, mark=mark))
+        speaker = hit.memory.speaker or document_place(hit.memory)
+        quotes.append(Quote(text, speaker, part, note, mark=mark))
     if not quotes:
         return ""
     key = services_of(bound).memory.frame_keys.signing(bound.scope)

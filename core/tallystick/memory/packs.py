@@ -21,6 +21,7 @@ from tallystick.memory.passages import (
     Content,
     as_ranges,
     content_of,
+    document_place,
     part_of,
     says_the_same,
     shown_text,
@@ -428,13 +429,19 @@ class _Filling:
     def _speaker(self, item: PackItem) -> str | None:
         return self._shown[item.id].speaker if item.id in self._shown else None
 
+    def _place(self, item: PackItem) -> str | None:
+        """Return the title and the headings of a passage of a document, without secrets."""
+        place = document_place(self._shown[item.id]) if item.id in self._shown else None
+        return None if place is None else self._context.redactor.redact_text(place).text
+
     def _quote(self, item: PackItem) -> Quote:
         """Return one item as the agent reads it: its kind and day, its text, and the id to cite."""
         speaker, text = self._speaker(item), item.text
         if speaker and text.startswith(f"{speaker}: "):
             text = text[len(speaker) + 2 :]
         else:
-            speaker = None  # A secret was replaced in the name, or the text was cut within it.
+            # A secret was replaced in the name, or the text was cut within it.
+            speaker = self._place(item)
         before = f"(part {item.place}) " if item.place else ""
         mark, after = f"- {item.handle or 99}", changes_note(item.held, item.learned)
         return Quote(text, speaker, before, after, mark=mark, heading=_heading(item))

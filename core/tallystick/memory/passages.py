@@ -29,6 +29,14 @@ def shown_text(memory: Memory) -> str:
     return f"{memory.content} [image: {caption.strip()}]"
 
 
+def document_place(memory: Memory) -> str | None:
+    """Return the title of a document and the headings that a passage of it stands under; None for
+    what is no passage of a titled document.
+    """
+    is_passage = memory.kind == "document" and "title" in memory.attributes
+    return memory.subject if is_passage else None
+
+
 def part_of(text: str, passage: tuple[int, int]) -> str:
     """Return which slice of a text a passage is, such as `3 of 9`."""
     pieces = slices(text)

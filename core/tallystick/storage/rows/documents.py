@@ -45,9 +45,7 @@ def find_document(connection: Connection, document_id: str) -> RowMapping | None
     return connection.execute(select(_d).where(_d.c.id == document_id)).mappings().first()
 
 
-def find_documents(
-    connection: Connection, document_ids: Collection[str]
-) -> dict[str, RowMapping]:
+def find_documents(connection: Connection, document_ids: Collection[str]) -> dict[str, RowMapping]:
     """Return documents of any scope by their ids."""
     wanted, found = sorted(document_ids), dict[str, RowMapping]()
     for start in range(0, len(wanted), _PAGE):
@@ -113,18 +111,20 @@ def chunks_of(
     return found
 
 
-def unembedded(
-    connection: Connection, document_ids: Collection[str], fingerprint: str
-) -> set[str]:
+def unembedded(connection: Connection, document_ids: Collection[str], fingerprint: str) -> set[str]:
     """Return those of some documents of which a chunk has no vector of an embedder yet."""
     has_vector = exists().where(_v.c.doc == _c.c.doc, _v.c.fingerprint == fingerprint)
     wanted, found = sorted(document_ids), set[str]()
     for start in range(0, len(wanted), _PAGE):
-        query = select(_c.c.document_id).join(_m, _m.c.doc == _c.c.doc).where(
-            _c.c.document_id.in_(wanted[start : start + _PAGE]),
-            _c.c.is_current,
-            _m.c.state == "active",
-            ~has_vector,
+        query = (
+            select(_c.c.document_id)
+            .join(_m, _m.c.doc == _c.c.doc)
+            .where(
+                _c.c.document_id.in_(wanted[start : start + _PAGE]),
+                _c.c.is_current,
+                _m.c.state == "active",
+                ~has_vector,
+            )
         )
         found |= set(connection.execute(query.distinct()).scalars())
     return found

@@ -179,9 +179,7 @@ def vanished(
 
 def records_naming(connection: Connection, document_ids: Collection[str]) -> dict[str, int]:
     """Return for each document the number of records that are it."""
-    query = select(_r.c.document_id, func.count()).where(
-        _r.c.document_id.in_(sorted(document_ids))
-    )
+    query = select(_r.c.document_id, func.count()).where(_r.c.document_id.in_(sorted(document_ids)))
     return {row[0]: int(row[1]) for row in connection.execute(query.group_by(_r.c.document_id))}
 
 
