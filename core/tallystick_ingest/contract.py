@@ -9,9 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from tallystick.errors import InvalidInput, TallystickError
+from tallystick.errors import AuthorizationNeeded, NotOfFormat, RateLimitReached
+
+__all__ = [
+    "CHECKPOINT_BYTES",
+    "CHECKPOINT_RECORDS",
+    "LARGEST_ATTACHMENT",
+    "Attachment",
+    "AuthorizationNeeded",
+    "Checkpoint",
+    "Connector",
+    "Corpus",
+    "Known",
+    "NotOfFormat",
+    "PrivacyClass",
+    "RateLimitReached",
+    "Removed",
+    "Resource",
+    "SkipReason",
+    "Skipped",
+    "SourceAdapter",
+    "SourceRecord",
+    "Unchanged",
+    "Yielded",
+]
 
 CHECKPOINT_RECORDS = 100
 """Records between two checkpoints, at most."""
@@ -147,29 +170,6 @@ class Resource:
 Yielded = SourceRecord | Skipped | Unchanged | Removed | Checkpoint
 Known = Callable[[str], str | None]
 """The stored version of a record by its id, None for a new one: for requests with a condition."""
-
-
-class AuthorizationNeeded(TallystickError):
-    """A source refuses the credential, or it has run out: the import pauses until there is one."""
-
-    code: ClassVar[str] = "authorization_needed"
-
-
-class RateLimitReached(TallystickError):
-    """A source asks to wait; the import goes on from its last checkpoint after that."""
-
-    code: ClassVar[str] = "source_rate_limited"
-
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-        """Seconds, where the source says how long."""
-
-
-class NotOfFormat(InvalidInput):
-    """A target is not what an adapter reads. It says what was found."""
-
-    code: ClassVar[str] = "not_of_format"
 
 
 class SourceAdapter(Protocol):

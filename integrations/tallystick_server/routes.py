@@ -67,6 +67,29 @@ def _group(group: str, *routes: Route) -> tuple[Route, ...]:
 
 ROUTES: tuple[Route, ...] = (
     *_group(
+        "Documents",
+        _route(
+            "add_document", "POST /documents", "POST /documents/file", absent={"path": _NO_PATHS}
+        ),
+        _route("documents", "GET /documents", cursor=("before", "id")),
+        _route("document", "GET /documents/{document_id}"),
+        _route("document_chunks", "GET /documents/{document_id}/chunks"),
+        _route("start_import", "POST /sources/imports", status=202),
+        _route("imports", "GET /sources/imports", cursor=("before", "id")),
+        _route("import_status", "GET /sources/imports/{import_id}"),
+        _route(
+            "import_records",
+            "GET /sources/imports/{import_id}/records",
+            cursor=("after", "record_id"),
+        ),
+        _route("pause_import", "POST /sources/imports/{import_id}/pause"),
+        _route("resume_import", "POST /sources/imports/{import_id}/resume"),
+        _route("cancel_import", "POST /sources/imports/{import_id}/cancel"),
+        _route("resync_import", "POST /sources/imports/{import_id}/resync", status=202),
+        _route("replay_record", "POST /sources/imports/{import_id}/replay"),
+        _route("remove_vanished", "POST /sources/imports/{import_id}/vanished"),
+    ),
+    *_group(
         "Memory",
         _route(
             "remember",
@@ -199,7 +222,15 @@ ROUTES: tuple[Route, ...] = (
 fits the first one answers.
 """
 
-_OF_TEXTS = ("remember", "remember_many", "modify", "modify_many", "correct", "review")
+_OF_TEXTS = (
+    "add_document",
+    "remember",
+    "remember_many",
+    "modify",
+    "modify_many",
+    "correct",
+    "review",
+)
 BULK: frozenset[str] = frozenset(
     {
         *(

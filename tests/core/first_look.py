@@ -20,6 +20,11 @@ FIRST_LOOK = {
     "work/extension",
     "memory/test_matching.py": "access/confirm",
     "memory/test_secrets.py": "upkeep/imported_secrets",
+    "ingest/test_imports.py": "ingest/adapters ingest/health ingest/import_job ingest/ingest "
+    "ingest/preparing ingest/removal ingest/replaying ingest/storing storage/rows/source_rows "
+    "errors/sources storage/engine/document_tables",
+    "ingest/test_documents.py": "ingest/adding ingest/extracting records/documents "
+    "storage/rows/documents",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
     "compiler/test_rules.py": "policy/rules",
     "tally/test_async_view.py": "tally/served_verbs",

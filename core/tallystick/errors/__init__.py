@@ -6,7 +6,8 @@ TallystickError
 │   ├── UnknownArgument       an argument that another memory takes; also a TypeError
 │   ├── InvalidRecord         a record or its attributes do not validate
 │   ├── InvalidScope          a scope is not one of the known forms
-│   └── IdempotencyMismatch   a key was used before with other arguments
+│   ├── IdempotencyMismatch   a key was used before with other arguments
+│   └── NotOfFormat           a target is not what the adapter of a source reads
 ├── SettingsError             configuration is missing or contradicts itself
 ├── MissingExtra              an optional package is needed; the message holds the install command
 ├── StorageError
@@ -42,6 +43,8 @@ TallystickError
 │   ├── ModelRefused          the model will not take this text, now or later
 │   ├── EgressDenied          the text may not leave for this model: consent is missing
 │   └── BudgetSpent           the budget of extraction is used up; carries which limit
+├── AuthorizationNeeded       a source refuses the credential: an import pauses until there is one
+├── RateLimitReached          a source asks to wait; carries after how long it may be asked again
 ├── LeaseLost                 a worker no longer holds its job: it ran out, or was cancelled
 ├── Blocked                   a rule stopped an action before it happened
 │   ├── ActionDenied          a rule or a person denied it, or what the rule requires is missing
@@ -114,6 +117,7 @@ from tallystick.errors.recording import (
     RunClosed,
     TapeDiverged,
 )
+from tallystick.errors.sources import AuthorizationNeeded, NotOfFormat, RateLimitReached
 from tallystick.errors.storage import (
     BlockedType,
     BusyTally,
@@ -136,6 +140,7 @@ from tallystick.errors.storage import UnwritableReason as UnwritableReason
 __all__ = [
     "ActionDenied",
     "ApprovalRequired",
+    "AuthorizationNeeded",
     "Blocked",
     "BlockedType",
     "BudgetInfeasible",
@@ -167,8 +172,10 @@ __all__ = [
     "ModelUnavailable",
     "NewerTally",
     "NotFound",
+    "NotOfFormat",
     "NotReplayable",
     "PositionTaken",
+    "RateLimitReached",
     "RateLimited",
     "ReadOnlyTally",
     "RecordedFailure",

@@ -79,6 +79,9 @@ STATUS: Mapping[str, WireStatus] = {
     "not_replayable": WireStatus(409),
     "tape_diverged": WireStatus(409),
     "recorded_failure": WireStatus(502),
+    "not_of_format": WireStatus(422),
+    "authorization_needed": WireStatus(424),
+    "source_rate_limited": WireStatus(503),
 }
 """By the code of the error. A test holds that no error is missing."""
 

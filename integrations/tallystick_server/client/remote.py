@@ -36,6 +36,7 @@ from tallystick.tally.served_verbs import (
     TokenVerbs,
     WorkingVerbs,
 )
+from tallystick_ingest.ingest import IngestVerbs
 from tallystick_learning import LearningVerbs
 from tallystick_server.client.aio import AsyncRemoteTally
 from tallystick_server.client.calls import Call, body_of, call_of, safe
@@ -107,6 +108,12 @@ class RemoteLearning(_Face, LearningVerbs):
     """What a model concludes from memories, behind a server."""
 
     part = "learning."
+
+
+class RemoteIngest(_Face, IngestVerbs):
+    """Documents and their sources, behind a server."""
+
+    part = "ingest."
 
 
 class RemoteWorkingMemory(_Face, WorkingVerbs):
@@ -190,6 +197,7 @@ class RemoteTally(_Face, TallyVerbs):
     corrections = OfferedPart(RemoteCorrections)
     reviews = OfferedPart(RemoteReviews)
     learning = OfferedPart(RemoteLearning)
+    ingest = OfferedPart(RemoteIngest)
     approvals = OfferedPart(RemoteApprovals)
     jobs = OfferedPart(RemoteJobs)
     spaces = OfferedPart(RemoteSpaces)

@@ -485,7 +485,7 @@ def test_an_export_takes_documents_along(
         expected = [each.dump() for each in Ingest(ada).documents()]
     with Tally.open(tmp_path / "new", owner=owner, settings=settings()) as tally:
         ada = tally.bind(owner)
-        ada.operator.import_from(tmp_path / "out", mode="apply")
+        ada.operator.import_from(tmp_path / "out")
         assert [each.dump() for each in Ingest(ada).documents()] == expected
         assert imported(tally, ada, folder).counters == ImportCounters(seen=25, unchanged=25)
 

@@ -581,7 +581,7 @@ def test_a_worker_ends_with_its_tally(open_sqlite: OpenTally) -> None:
 def test_a_worker_of_a_kind_that_nothing_handles_is_refused(open_sqlite: OpenTally) -> None:
     with (
         open_sqlite() as tally,
-        pytest.raises(InvalidInput, match="there is embed, graph, reembed"),
+        pytest.raises(InvalidInput, match="there is embed, graph, import, reembed"),
     ):
         tally.worker(["dream"])
 

@@ -41,6 +41,7 @@ from tallystick.tally import (
     Reviews,
     Tally,
 )
+from tallystick_ingest import Ingest
 from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
@@ -52,6 +53,7 @@ PARTS: Mapping[str, type] = {
     "corrections.": Corrections,
     "reviews.": Reviews,
     "learning.": Learning,
+    "ingest.": Ingest,
     "approvals.": BoundApprovals,
     "jobs.": Jobs,
     "tokens.": AccessTokens,
@@ -144,6 +146,7 @@ def test_an_operation_takes_what_its_verb_takes(name: str) -> None:
 
 
 LOOSER = {
+    ("add_document", "content"): "the verb takes bytes too",
     ("remember_many", "items"): "the verb takes mappings and texts beside records",
     ("preview_member", "member"): "the verb takes a mapping beside a record",
     ("create_space", "members"): "the verb takes mappings beside records",
@@ -213,6 +216,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "check_tool_call": "guards a call that happens in this process",
     "compile": "takes candidates as objects of the runtime, which only an adapter has",
     "learning.aio": "the same, awaited",
+    "ingest.aio": "the same, awaited",
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
     "keep_turn": "for adapters, which observe a turn",

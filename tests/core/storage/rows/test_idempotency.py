@@ -34,6 +34,7 @@ from tallystick.tally import (
 )
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
+from tallystick_ingest import Ingest
 from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
@@ -130,6 +131,8 @@ OTHERS: dict[type, set[str]] = {
     Reviews: {"list", "get"},
     # What was proposed is not proposed again.
     Learning: {"aio", "reflect", "end_session"},
+    # What is imported or added again is found to be there, and a state is entered once.
+    Ingest: {name for name in vars(Ingest) if not name.startswith("_")},
     BoundApprovals: {"list", "get"},
     Jobs: {"list", "get"},
     BoundSpaces: {"get", "list", "preview_access", "preview_member"},
