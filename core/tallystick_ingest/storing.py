@@ -257,7 +257,8 @@ def _change_document(
     if row["content_key"] not in (None, values["content_key"]):
         parts.drop(tx, source.scope.id, row["content_key"])
     _put_attachments(write, source, prepared, document_id)
-    return StoredDocument(document_id, "changed", changed + len(added))
+    outcome: Outcome = "created" if row["state"] in UNREAD else "changed"
+    return StoredDocument(document_id, outcome, changed + len(added))
 
 
 def _change_chunk(

@@ -25,6 +25,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "One memory": {
             "memory": "inspect history modify correct forget recover promote share working"
         },
+        "Documents and sources": {"documents": "document source-import"},
         "Runs and receipts": {
             "doors": "ui",
             "runs": "runs show why trace uses diff recompile",

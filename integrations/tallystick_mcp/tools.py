@@ -348,6 +348,8 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         # In the changes: an argument of the tool would be in every prompt of every client.
         recipe = {**(arguments.changes or {})}
         fields_of_call |= {"send": recipe.pop("send", False), "recipe": recipe}
+    if action == "crawl":
+        fields_of_call["adapter"] = action
     if action in ("accept", "defer", "reject", "undo"):
         fields_of_call["decision"] = "edit" if fields_of_call.get("changes") else action
     if action in ("pin", "unpin"):

@@ -106,6 +106,11 @@ CLI_ABSENT: Mapping[str, Mapping[str, str]] = {
         "token_class": "--session, else it follows from the bounds",
     },
     "jobs": {"job_id": _EITHER, "job_ids": _EITHER},
+    "source-import": {
+        **dict.fromkeys(("target", "import_id"), _EITHER),
+        "record_id": "its second argument",
+    },
+    "document": dict.fromkeys(("document_id", "content", "data", "path"), _EITHER),
 }
 """Arguments that a command of their operation does not have under their name."""
 
@@ -207,6 +212,7 @@ MCP = Surface(
                 "into": "of promote and share",
                 "field": "of redact; the name of what a thread keeps",
                 "replacement": "of redact; what a thread keeps",
+                "query": "of forget_matching; what to import",
             },
             absent={
                 "decision": "an action each, such as accept; accept with `changes` edits",
@@ -229,6 +235,7 @@ MCP = Surface(
                         "lifetime",
                         "run_id",
                         "expires_in",
+                        "resync",
                     ),
                     _APPLICATION,
                 ),
@@ -261,6 +268,22 @@ MCP = Surface(
         ),
         **dict.fromkeys(("make_token", "tokens", "rotate_token", "revoke_token"), _SESSION),
         **dict.fromkeys(("reflect", "end_session"), "an application's call, as a session ends"),
+        **dict.fromkeys(
+            ("add_document", "documents", "document", "document_chunks"),
+            "an application's call: search finds the passages, each with its document",
+        ),
+        **dict.fromkeys(
+            (
+                "imports",
+                "import_records",
+                "pause_import",
+                "resume_import",
+                "cancel_import",
+                "replay_record",
+                "remove_vanished",
+            ),
+            "work of whoever keeps the source",
+        ),
         "proposal": "the mode `reviews` lists them with all they have",
         "approval": "the mode `approvals` lists them with all they have",
         "run": "the resource tally://run/{id}",
