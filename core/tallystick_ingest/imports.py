@@ -16,6 +16,7 @@ from tallystick.records import (
     ImportedRecord,
     ImportState,
     Job,
+    ReasonCode,
     RecordState,
     Scope,
 )
@@ -24,7 +25,7 @@ from tallystick.storage.engine.writes import JOBS, Writes
 from tallystick.storage.rows import documents, job_list, jobs, scopes, source_rows
 from tallystick.storage.rows.source_rows import StoredRecord
 from tallystick_ingest.adapters import load_adapter, require_place
-from tallystick_ingest.preparing import fingerprint_of, require_private, source_key
+from tallystick_ingest.preparing import fingerprint_of, source_key
 
 IMPORT = "import"
 """The kind of job that reads a source."""
@@ -47,8 +48,17 @@ def start_import(
     Raises Denied, InvalidInput, NotOfFormat for a target that is none of the adapter's kind, and
     AuthorizationNeeded.
     """
-    context.gate.require(actor, "write", scope)
-    require_private(actor, scope)
+    decision = context.gate.require(actor, "write", scope)
+    if scope.kind != "private":
+        reason: ReasonCode = "scope_crossing_requires_promotion"
+        refused = decision.model_copy(update={"allowed": False, "reason": reason})
+        raise context.gate.refuse(
+            actor,
+            refused,
+            f"An import goes into a private scope, and {scope} has other readers. Import into "
+            f"{actor.private_scope}, look at what came, and promote or share from there with a "
+            "preview.",
+        )
     reader = load_adapter(context.settings, adapter)
     place = require_place(context.settings, actor, reader, target)
     corpus = reader.corpus(place)

@@ -18,7 +18,6 @@ from tallystick.records import (
     Actor,
     JsonObject,
     NewMemory,
-    Scope,
     SourceRef,
     is_storable,
     part_key,
@@ -324,14 +323,3 @@ def source_key(secret: bytes, adapter: str, corpus_id: str) -> str:
     """Return the name of a corpus within a scope, which tells nothing of it."""
     named = json.dumps(["source", adapter, corpus_id])
     return part_key(secret, named.encode("utf-8", "surrogatepass"))
-
-
-def require_private(actor: Actor, scope: Scope) -> None:
-    """Raise InvalidInput for a scope that others read: what is imported is private at first."""
-    if scope.kind != "private":
-        raise InvalidInput(
-            f"An import goes into a private scope, and {scope} has other readers. Import into "
-            f"{actor.private_scope}, look at what came, and promote or share from there with a "
-            "preview.",
-            argument="scope",
-        )

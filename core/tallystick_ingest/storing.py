@@ -66,11 +66,12 @@ def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch
         own = None if before is None else before.document_id
         if own is None and each.dedupe in saying:
             stored = StoredDocument(saying[each.dedupe], "duplicate")
-        elif own is None or counts.get(own, 1) > 1:
+        elif own is None or (_is_changed(before, each) and counts.get(own, 1) > 1):
             # What several records say is not changed for all of them.
             stored = _add_document(write, source, each)
         else:
-            stored = _change_document(write, source, each, own)
+            is_changed = _is_changed(before, each)
+            stored = _change_document(write, source, each, own, is_changed=is_changed)
         saying.setdefault(each.dedupe, stored.document_id)
         rows[record_id] = _record(write, source, record_id, each, stored)
         kinds[stored.outcome] += 1
@@ -101,6 +102,10 @@ def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch
         chunks=sum(each.chunks for each in result.documents),
     )
     return result
+
+
+def _is_changed(before: StoredRecord | None, prepared: PreparedDocument) -> bool:
+    return before is None or before.dedupe != prepared.dedupe
 
 
 def _replace(record: StoredRecord, **values: Any) -> StoredRecord:
@@ -220,12 +225,22 @@ def _add_chunk(
 
 
 def _change_document(
-    write: MemoryWrite, source: Source, prepared: PreparedDocument, document_id: str
+    write: MemoryWrite,
+    source: Source,
+    prepared: PreparedDocument,
+    document_id: str,
+    *,
+    is_changed: bool,
 ) -> StoredDocument:
-    """Bring a document, and the passages that differ, to what its source says now."""
+    """Bring a document, and the passages that differ, to what its source says now. Of records that
+    say the same the document has the name of one, and only that one is read anew into it.
+    """
     tx = write.tx
     row = documents.find_document(tx, document_id)
     assert row is not None
+    name = json.loads(row["body"]).get("record_id")
+    if not is_changed and name not in (None, prepared.body["record_id"]):
+        return StoredDocument(document_id, "unchanged")
     there = documents.chunks_of(tx, [document_id]).get(document_id, [])
     stored = memories.get_docs(tx, [each.doc for each in there])
     changed, added, back, gone = 0, dict[int, str](), list[int](), list[int]()

@@ -92,7 +92,12 @@ def _work(call: Call, started: Import, later: bool) -> Answer:
         return Answer(started, views.import_view(started))
     ingest, background = Ingest(call.bound), services_of(call.bound).background
     job_id = started.job_id
-    worker = threading.Thread(target=lambda: background.run_one(job_id, "import"), daemon=True)
+
+    def work() -> None:
+        background.run_one(job_id, "import")
+        call.owner.tally.drain()  # its vectors
+
+    worker = threading.Thread(target=work, daemon=True)
     with progress_bar("Import", "records", hidden=call.as_json) as advance:
         worker.start()
         while worker.is_alive():

@@ -20,6 +20,8 @@ from tallystick.errors import ApprovalRequired
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import Step
 from tallystick.records import Credential, PolicyConditions
+from tallystick.tally.services import services_of
+from tallystick_ingest import Ingest
 from tallystick_learning import Learning
 from tallystick_mcp import TallyServer
 from tallystick_mcp import serve as serve_mcp
@@ -71,7 +73,18 @@ class World:
         self.ada, self.root = there.tally.bind(ADA, scope), there.tally.bind(ROOT)
         # A member of a project decides nothing there.
         self.steward = self.ada if scope == "private:ada" else there.tally.bind(ROOT, scope)
+        self.folder = str(services_of(there.tally).settings.source_roots[0])
+        self.ingest = Ingest(there.tally.bind(ADA))
         self.memory = self.ada.remember(f"The heron nests in March. {there.tally.new_id()}")
+
+    @cached_property
+    def imported(self) -> str:
+        """An import of Ada, which is private."""
+        return self.ingest.start_import(self.folder, adapter="folder").id
+
+    @cached_property
+    def document(self) -> str:
+        return Ingest(self.ada).add_document("The heron nests in March.", name=self.memory.id).id
 
     @cached_property
     def forgotten(self) -> str:
@@ -160,6 +173,11 @@ class World:
             "job_id": lambda: self.job,
             "token_id": lambda: self.ada.tokens.make("t").id,
             "scope": lambda: self.space,
+            "import_id": lambda: self.imported,
+            "document_id": lambda: self.document,
+            "target": lambda: self.folder,
+            "adapter": lambda: "folder",
+            "record_id": lambda: "heron.md",
             "memory_ids": lambda: [self.memory.id],
             "actor": lambda: {"user": "ada"},
             "items": lambda: [{"content": "One of several."}],
@@ -168,6 +186,7 @@ class World:
             "into": lambda: "project:apollo" if self.scope == "private:ada" else "private:ada",
         }
         special: dict[str, Callable[[], dict[str, Any]]] = {
+            "add_document": lambda: {"content": "The tide turns.", "name": "tide"},
             "recover": lambda: {"memory_id": self.forgotten},
             "prove_unreachable": lambda: {"memory_id": self.forgotten},
             "modify_many": lambda: {
@@ -412,6 +431,7 @@ _SUBJECTS: Mapping[str, Callable[[World], Any]] = {
     **dict.fromkeys(("working", "hold"), lambda _: "t"),
     "source": lambda world: world.memory.source_id,
     "recover": lambda world: world.forgotten,
+    **dict.fromkeys(("refresh", "import_status"), lambda world: world.imported),
 }
 """What `id` is, by mode or action."""
 _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
@@ -419,6 +439,8 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "context": lambda world: {"query": "heron"},
     "trace": lambda world: {"query": "heron"},
     "policy": lambda world: {"query": "deploy"},
+    "crawl": lambda world: {"query": world.folder},
+    "sync": lambda world: {"query": world.folder, "field": "folder"},
     "hold": lambda world: {"field": "plan", "replacement": "mend it"},
     "modify": lambda world: {"changes": {"tags": ["late"]}},
     "forget_matching": lambda world: {"query": "heron"},
@@ -427,7 +449,9 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
         ("promote", "share"), lambda world: {"into": world.arguments("promote")["into"]}
     ),
 }
-_REASONED = frozenset(get_args(ManageAction)) - {"hold", "replay", "health", "stats"}
+_REASONED = frozenset(get_args(ManageAction)) - {
+    *("hold", "replay", "health", "stats", "crawl", "sync", "refresh", "import_status"),
+}
 _PREVIEWED = ("forget_matching", "correct", "promote", "share")
 RESOURCES: Mapping[str, Callable[[World], str]] = {
     "tally://memory/{id}": lambda world: world.memory.id,

@@ -37,15 +37,22 @@ from .served import ADA, BOB, ROOT, Served, served
 
 DOCS = Path(__file__).parents[2] / "docs"
 EVE = Actor(user="eve")
-REFLECTING = Settings(reflection="review")
+SOURCE = "tests.core.ingest.folder_source:Folder"
 
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("birds")
+    (folder / "heron.md").write_text("The heron nests in March.")
+    settings = Settings(
+        reflection="review",
+        source_roots=(folder,),
+        sources={"folder": SOURCE, "crawl": SOURCE},
+    )
     with served(
         tmp_path_factory.mktemp("served"),
         rules=[ASKING_DEPLOYS],
-        settings=REFLECTING,
+        settings=settings,
         learning_model=concluder(),
     ) as there:
         yield there

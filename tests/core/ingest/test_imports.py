@@ -168,6 +168,10 @@ def test_the_same_content_under_two_names_is_one_document_until_one_changes(
         (folder / "copy.md").write_bytes((folder / "03.md").read_bytes())
         first = imported(tally, ada, folder)
         assert (first.counters.stored, first.counters.duplicate) == (25, 1)
+        anew = Ingest(ada).resync(first.id)
+        tally.drain()
+        counters = Ingest(ada).import_status(anew.id).counters
+        assert counters == ImportCounters(seen=26, unchanged=26)
         write(folder, 3, "The heron number 3 moved to the weir.")
         imported(tally, ada, folder)
         about = [text for text in texts(ada) if "number 3 " in text]
@@ -368,7 +372,7 @@ def test_the_right_to_write_is_asked_again_for_each_batch(
 
 def test_an_import_goes_into_a_private_scope_alone(open_sqlite: OpenTally, folder: Path) -> None:
     with open_sqlite(settings=settings()) as tally:
-        with pytest.raises(InvalidInput, match="promote or share from there"):
+        with pytest.raises(Denied, match="promote or share from there"):
             Ingest(tally.bind(ADA, scope="project:apollo")).start_import(folder, adapter="folder")
         imported(tally, tally.bind(ADA), folder)
         for other in (
