@@ -85,23 +85,21 @@ def _keep(context: MemoryContext, actor: Actor, scope: Scope, record: SourceReco
             return row
         now, document_id = store.clock.now(), store.ids.new()
         body = {"title": stored_id(record.title), "record_id": name, "url": record.url}
-        documents.add_document(
-            tx,
-            {
-                "id": document_id,
-                "scope_id": row.id,
-                "source": key,
-                "state": "queued",
-                "version": 1,
-                "body": json.dumps({**body, "media_type": record.media_type}),
-                "content_key": parts.put(tx, row, record.body, at=now),
-                "words": 0,
-                "crawled_at": now,
-                "created_at": now,
-                "updated_at": now,
-                "created_by": actor.user,
-            },
-        )
+        values = {
+            "id": document_id,
+            "scope_id": row.id,
+            "source": key,
+            "state": "queued",
+            "version": 1,
+            "body": json.dumps({**body, "media_type": record.media_type}),
+            "content_key": parts.put(tx, row, record.body, at=now),
+            "words": 0,
+            "crawled_at": now,
+            "created_at": now,
+            "updated_at": now,
+            "created_by": actor.user,
+        }
+        documents.add_documents(tx, [values])
         source_rows.put_records(tx, [_record(row, key, name, document_id, now)])
         return row
 

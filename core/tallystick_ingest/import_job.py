@@ -145,9 +145,7 @@ class ImportHandler:
                 return None
             name = stored_id(record_id)
             with self._context.store.database.read() as connection:
-                rows = source_rows.records_by_id(connection, source.scope.id, source.key, [name])
-            row = rows.get(name)
-            return None if row is None or row.is_gone else row.version
+                return source_rows.version_of(connection, source.scope.id, source.key, name)
 
         return known
 

@@ -20,6 +20,7 @@ from tallystick.records import (
     Limit,
     RecordStates,
     Removal,
+    Scope,
     checked_arguments,
 )
 from tallystick.records.arguments import (
@@ -72,15 +73,18 @@ class Ingest(Part):
         of the working directory; over HTTP and MCP it has to be within `source_roots`. Raises
         Denied, InvalidInput, NotOfFormat, AuthorizationNeeded, MissingExtra.
         """
+        return self._start(self._view.scope, os.fspath(target), adapter, is_resync=resync)
+
+    def _start(self, scope: Scope, target: str, adapter: str, *, is_resync: bool) -> Import:
         with self._view._observe_call("memory_write", "start_import"):
             self._view._admit("write")
             started = imports.start_import(
                 self._view._services.memory,
                 self._view._traced_actor,
-                self._view.scope,
+                scope,
                 adapter=adapter,
-                target=os.fspath(target),
-                is_resync=resync,
+                target=target,
+                is_resync=is_resync,
             )
         self._view._wake_worker()
         return started
@@ -149,11 +153,11 @@ class Ingest(Part):
         )
 
     def resync(self, import_id: ImportId) -> Import:
-        """Start an import of the same corpus that reads every record again; return it. Raises as
-        `start_import`, and NotFound.
+        """Start an import of the same corpus, into the same scope, that reads every record again;
+        return it. Raises as `start_import`, and NotFound.
         """
         before = self.import_status(import_id)
-        return self.start_import(before.target, adapter=before.adapter, resync=True)
+        return self._start(before.scope, before.target, before.adapter, is_resync=True)
 
     def replay(
         self,

@@ -19,7 +19,7 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, ingest_one
 from tallystick.records import ImportCounters, Memory
 from tallystick.storage.rows import documents, jobs, memories, parts, source_rows
-from tallystick.storage.rows.documents import StoredChunk
+from tallystick.storage.rows.documents import NewChunk, StoredChunk
 from tallystick.storage.rows.source_rows import StoredRecord
 from tallystick_ingest.preparing import Batch, Left, PreparedDocument, Source, placed, stored_id
 
@@ -42,6 +42,20 @@ class StoredDocument(NamedTuple):
 
 
 @dataclass
+class _New:
+    """Rows of new documents, which are stored together."""
+
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    chunks: list[NewChunk] = field(default_factory=list)
+
+    def store(self, write: MemoryWrite, source: Source) -> None:
+        """Store them."""
+        documents.add_documents(write.tx, self.documents)
+        documents.add_chunks(write.tx, source.scope.id, self.chunks)
+        self.documents, self.chunks = [], []
+
+
+@dataclass
 class StoredBatch:
     """What became of a batch."""
 
@@ -58,7 +72,7 @@ def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch
     named = {each.document_id for each in known.values() if each.document_id is not None}
     counts = source_rows.records_naming(tx, named)
     rows: dict[str, StoredRecord] = {}
-    result = StoredBatch()
+    result, new = StoredBatch(), _New()
     kinds: Counter[str] = Counter()
     for record_id, each in zip(names, batch.documents, strict=True):
         # Of a record that a batch has twice the later one holds.
@@ -68,14 +82,16 @@ def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch
             stored = StoredDocument(saying[each.dedupe], "duplicate")
         elif own is None or (_is_changed(before, each) and counts.get(own, 1) > 1):
             # What several records say is not changed for all of them.
-            stored = _add_document(write, source, each)
+            stored = _add_document(write, source, each, new)
         else:
+            new.store(write, source)
             is_changed = _is_changed(before, each)
             stored = _change_document(write, source, each, own, is_changed=is_changed)
         saying.setdefault(each.dedupe, stored.document_id)
         rows[record_id] = _record(write, source, record_id, each, stored)
         kinds[stored.outcome] += 1
         result.documents.append(stored)
+    new.store(write, source)
     for left in batch.left:
         rows[left.record_id] = _left_record(write, source, left)
     kept = source_rows.records_by_id(
@@ -165,18 +181,19 @@ def _enqueue_vectors(write: MemoryWrite, scope_id: int, fingerprint: str) -> Non
     )
 
 
-def _add_document(write: MemoryWrite, source: Source, prepared: PreparedDocument) -> StoredDocument:
+def _add_document(
+    write: MemoryWrite, source: Source, prepared: PreparedDocument, new: _New
+) -> StoredDocument:
     document_id = write.context.store.ids.new()
     row = _document_row(write, source, prepared)
-    row |= {"id": document_id, "version": 1, "created_at": write.now, "removed_at": None}
-    documents.add_document(write.tx, {**row, "created_by": write.actor.user})
-    _put_attachments(write, source, prepared, document_id)
-    added = {
-        position: _add_chunk(write, source, each, document_id, position)
-        for position, each in enumerate(prepared.chunks)
-    }
-    documents.add_chunks(write.tx, source.scope.id, document_id, added)
-    return StoredDocument(document_id, "created", len(added))
+    row |= {"id": document_id, "version": 1, "created_at": write.now}
+    new.documents.append({**row, "created_by": write.actor.user})
+    if prepared.attachments:
+        new.store(write, source)
+        _add_attachments(write, source, prepared, document_id)
+    for position, each in enumerate(prepared.chunks):
+        new.chunks.append(_add_chunk(write, source, each, document_id, position))
+    return StoredDocument(document_id, "created", len(prepared.chunks))
 
 
 def _document_row(write: MemoryWrite, source: Source, prepared: PreparedDocument) -> dict[str, Any]:
@@ -194,10 +211,10 @@ def _document_row(write: MemoryWrite, source: Source, prepared: PreparedDocument
     }
 
 
-def _put_attachments(
+def _add_attachments(
     write: MemoryWrite, source: Source, prepared: PreparedDocument, document_id: str
 ) -> None:
-    documents.put_attachments(
+    documents.add_attachments(
         write.tx,
         document_id,
         source.scope.id,
@@ -218,10 +235,10 @@ def _put_attachments(
 
 def _add_chunk(
     write: MemoryWrite, source: Source, chunk: PreparedMemory, document_id: str, position: int
-) -> str:
-    """Store a passage as a memory; return its id."""
+) -> NewChunk:
+    """Store a passage as a memory."""
     own = placed(chunk, document_id, position, write.now)
-    return ingest_one(write, source.scope, own).id
+    return NewChunk(ingest_one(write, source.scope, own).id, document_id, position)
 
 
 def _change_document(
@@ -243,12 +260,12 @@ def _change_document(
         return StoredDocument(document_id, "unchanged")
     there = documents.chunks_of(tx, [document_id]).get(document_id, [])
     stored = memories.get_docs(tx, [each.doc for each in there])
-    changed, added, back, gone = 0, dict[int, str](), list[int](), list[int]()
+    changed, added, back, gone = 0, list[NewChunk](), list[int](), list[int]()
     places = {each.position: each for each in there}
     for position, chunk in enumerate(prepared.chunks):
         place = places.pop(position, None)
         if place is None:
-            added[position] = _add_chunk(write, source, chunk, document_id, position)
+            added.append(_add_chunk(write, source, chunk, document_id, position))
             continue
         changed += _change_chunk(write, source, chunk, document_id, place, stored[place.doc])
         if not place.is_current:
@@ -257,7 +274,7 @@ def _change_document(
         if place.is_current:
             changed += _forget_chunk(write, stored[place.doc], _WHY)
             gone.append(place.doc)
-    documents.add_chunks(tx, source.scope.id, document_id, added)
+    documents.add_chunks(tx, source.scope.id, added)
     documents.set_current(tx, back, True)
     documents.set_current(tx, gone, False)
     values = _document_row(write, source, prepared)
@@ -271,7 +288,8 @@ def _change_document(
     documents.update_document(tx, document_id, **values, version=version)
     if row["content_key"] not in (None, values["content_key"]):
         parts.drop(tx, source.scope.id, row["content_key"])
-    _put_attachments(write, source, prepared, document_id)
+    documents.drop_attachments(tx, [document_id])
+    _add_attachments(write, source, prepared, document_id)
     outcome: Outcome = "created" if row["state"] in UNREAD else "changed"
     return StoredDocument(document_id, outcome, changed + len(added))
 

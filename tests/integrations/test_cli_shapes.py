@@ -105,6 +105,13 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     run("recompile", ids["first"], "--drop", ids["fact"])
     run("verify", ids["run"])
     run("receipt", ids["run"])
+    birds = tmp_path / "birds"
+    birds.mkdir()
+    (birds / "heron.md").write_text("## Herons\n\nThe heron nests in March.")
+    monkeypatch.setenv("TALLYSTICK_SOURCES", '{"folder": "tests.core.ingest.folder_source:Folder"}')
+    run("source-import", "start", str(birds), "--adapter", "folder")
+    run("document")
+    monkeypatch.delenv("TALLYSTICK_SOURCES")
     foreign = tmp_path / "foreign.jsonl"
     run("export-to", "jsonl", str(foreign))
     run("import-from", "jsonl", str(foreign), "--only", "*")

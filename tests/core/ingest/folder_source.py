@@ -23,8 +23,6 @@ from tallystick_ingest import (
     Yielded,
 )
 
-_PAGE = 10
-
 
 class Folder:
     """Reads the files of one folder in the order of their names. A file `.locked` wants a
@@ -35,6 +33,8 @@ class Folder:
     version = "1"
     privacy_class: PrivacyClass = "personal"
     metadata_schema: Mapping[str, Any] = {"type": "object"}
+    page = 10
+    """Files between two checkpoints."""
 
     def corpus(self, target: str) -> Corpus:
         """The folder itself."""
@@ -47,7 +47,7 @@ class Folder:
         for number, file in enumerate(_files(target), start=1):
             if checkpoint is None or file.name > checkpoint:
                 yield from self._read(file, known)
-            if number % _PAGE == 0 and (checkpoint is None or file.name >= checkpoint):
+            if number % self.page == 0 and (checkpoint is None or file.name >= checkpoint):
                 yield Checkpoint(file.name)
         yield Checkpoint("~")
 

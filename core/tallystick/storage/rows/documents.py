@@ -30,9 +30,11 @@ class StoredChunk(NamedTuple):
     """False for one of an earlier version, which this one has no text for."""
 
 
-def add_document(tx: Connection, row: Mapping[str, Any]) -> None:
-    """Insert a document."""
-    tx.execute(insert(_d), dict(row))
+def add_documents(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert documents; columns that a row lacks are empty."""
+    if rows:
+        names = _d.columns.keys()
+        tx.execute(insert(_d), [{name: row.get(name) for name in names} for row in rows])
 
 
 def update_document(tx: Connection, document_id: str, **values: Any) -> None:
@@ -67,23 +69,28 @@ def documents_of(
     return connection.execute(query).mappings().all()
 
 
-def add_chunks(
-    tx: Connection, scope_id: int, document_id: str, memory_ids: Mapping[int, str]
-) -> None:
-    """Note that memories are the chunks of a document, each by its place in it."""
-    places = {memory_id: position for position, memory_id in memory_ids.items()}
-    wanted = list(places)
-    for start in range(0, len(wanted), _PAGE):
-        page = _m.c.id.in_(wanted[start : start + _PAGE])
+class NewChunk(NamedTuple):
+    """A memory that is a chunk of a document, at its place in it."""
+
+    memory_id: str
+    document_id: str
+    position: int
+
+
+def add_chunks(tx: Connection, scope_id: int, chunks: Sequence[NewChunk]) -> None:
+    """Note that memories are the chunks of documents."""
+    for start in range(0, len(chunks), _PAGE):
+        page = {each.memory_id: each for each in chunks[start : start + _PAGE]}
+        query = select(_m.c.doc, _m.c.id).where(_m.c.id.in_(list(page)))
         rows = [
             {
                 "doc": row.doc,
                 "scope_id": scope_id,
-                "document_id": document_id,
-                "position": places[row.id],
+                "document_id": page[row.id].document_id,
+                "position": page[row.id].position,
                 "is_current": True,
             }
-            for row in tx.execute(select(_m.c.doc, _m.c.id).where(page))
+            for row in tx.execute(query)
         ]
         tx.execute(insert(_c), rows)
 
@@ -145,11 +152,10 @@ def waiting_count(connection: Connection, import_id: str, fingerprint: str) -> i
     return int(connection.execute(query).scalar_one())
 
 
-def put_attachments(
+def add_attachments(
     tx: Connection, document_id: str, scope_id: int, rows: Iterable[Mapping[str, Any]]
 ) -> None:
-    """Store the attachments of a document in place of those that it had."""
-    _drop_attachments(tx, [document_id])
+    """Store the attachments of a document that has none."""
     values = [
         {**row, "document_id": document_id, "scope_id": scope_id, "position": position}
         for position, row in enumerate(rows)
@@ -164,7 +170,8 @@ def attachments_of(connection: Connection, document_id: str) -> Sequence[RowMapp
     return connection.execute(query).mappings().all()
 
 
-def _drop_attachments(tx: Connection, document_ids: Sequence[str]) -> None:
+def drop_attachments(tx: Connection, document_ids: Sequence[str]) -> None:
+    """Remove the attachments of documents."""
     here = _a.c.document_id.in_(document_ids)
     bodies = tx.execute(
         select(_a.c.scope_id, _a.c.content_key).where(here, _a.c.content_key.is_not(None))
@@ -197,7 +204,7 @@ def destroy_raw(tx: Connection, docs: Sequence[int]) -> None:
     bodies = tx.execute(
         select(_d.c.id, _d.c.scope_id, _d.c.content_key).where(_d.c.id.in_(document_ids))
     ).all()
-    _drop_attachments(tx, document_ids)
+    drop_attachments(tx, document_ids)
     for row in bodies:
         emptied = {} if row.id in stays else texts.erased_values(_d)
         update_document(tx, row.id, **{**emptied, "content_key": None})

@@ -6,7 +6,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.prepared import Prepared, upsert
@@ -15,6 +25,14 @@ _i, _r = tables.source_imports, tables.source_records
 _PAGE = 500
 _KEY = ("scope_id", "source", "record_id")
 _CHANGING = tuple(column.name for column in _r.columns if column.name not in _KEY)
+_VERSION = Prepared(
+    select(_r.c.version).where(
+        _r.c.scope_id == bindparam("scope_id"),
+        _r.c.source == bindparam("source"),
+        _r.c.record_id == bindparam("record_id"),
+        ~_r.c.is_gone,
+    )
+)
 _PUT = Prepared(upsert(_r, (*_KEY, *_CHANGING), key=_KEY, replacing=_CHANGING))
 OPEN_IMPORTS = ("pending", "running", "paused")
 """States of an import that goes on, or can."""
@@ -93,6 +111,13 @@ def last_imports(connection: Connection) -> list[RowMapping]:
         & (newest.c.at == _i.c.created_at),
     )
     return list(connection.execute(query.order_by(_i.c.created_at)).mappings())
+
+
+def version_of(connection: Connection, scope_id: int, source: str, record_id: str) -> str | None:
+    """Return the version of a record that is stored; None for one that is not, or is gone."""
+    values = {"scope_id": scope_id, "source": source, "record_id": record_id}
+    rows = _VERSION(connection, values)
+    return rows[0][0] if rows else None
 
 
 def records_by_id(
