@@ -17,8 +17,8 @@ from tallystick_ingest.ingest import Ingest
 if TYPE_CHECKING:
     from tallystick.operations.operation import Effect
 
-_START = ("denied", "invalid_input", "not_of_format", "authorization_needed", "missing_extra")
-_START += ("rate_limited", "source_rate_limited", "settings_error")
+_START: tuple[str, ...] = ("denied", "invalid_input", "not_of_format", "authorization_needed")
+_START += ("missing_extra", "rate_limited", "source_rate_limited", "settings_error")
 _STEER = ("not_found", "denied", "state_conflict")
 _READ = ("not_found", "denied", "rate_limited")
 

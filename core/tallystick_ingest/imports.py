@@ -328,7 +328,7 @@ def _import_of(
         waiting=waiting,
         vanished=vanished,
         seconds_left=left,
-        error_code=row["error_code"] or (failed and failed.error_code),
-        error_text=row["error_text"] or (failed and failed.error_text),
+        error_code=row["error_code"] or (None if failed is None else failed.error_code),
+        error_text=row["error_text"] or (None if failed is None else failed.error_text),
         retry_at=job.due_at if job is not None and job.state == "retry_scheduled" else None,
     )

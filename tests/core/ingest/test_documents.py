@@ -125,7 +125,7 @@ def test_nothing_is_learned_from_a_document(open_sqlite: OpenTally) -> None:
     from tallystick.testing import ScriptedLearner
 
     with open_sqlite(
-        settings=Settings(learning="review"), learning_model=ScriptedLearner([])
+        settings=Settings(learning="review"), learning_model=ScriptedLearner({})
     ) as tally:
         ada = tally.bind(ADA)
         Ingest(ada).add_document(MORE, name="birds.md")

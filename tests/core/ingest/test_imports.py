@@ -53,6 +53,15 @@ def imported(tally: Tally, bound: BoundTally, folder: Path) -> Import:
     return Ingest(bound).import_status(started.id)
 
 
+def files_with(tally: Tally, text: str) -> list[Path]:
+    """The files of a tally's folder that hold a text; none of a database elsewhere."""
+    folder = services_of(tally).store.location.folder
+    if folder is None:
+        return []
+    files = [each for each in folder.rglob("*") if each.is_file()]
+    return [each for each in files if text.encode() in each.read_bytes()]
+
+
 def texts(bound: BoundTally) -> list[str]:
     return sorted(each.content for each in bound.memories(limit=1_000))
 
@@ -244,9 +253,7 @@ def test_a_secret_is_in_no_passage_and_in_nothing_that_arrived(
         assert document.transforms == ("utf-8/1", "redacted/1")
         [attachment] = Ingest(ada).document(document.id).attachments
         assert (attachment.name, attachment.size, attachment.is_kept) == ("01.png", 7, True)
-        if not services_of(tally).store.database.is_postgres:
-            files = list(services_of(tally).store.location.folder.rglob("*"))
-            assert not any(secret.encode() in each.read_bytes() for each in files if each.is_file())
+        assert files_with(tally, secret) == []
 
 
 # States
@@ -352,6 +359,7 @@ def test_the_right_to_write_is_asked_again_for_each_batch(
         def without_right(connection: Any, actor: Actor, operation: Any, scope: Any) -> Any:
             decision = decide(connection, actor, operation, scope)
             row = source_rows.find_import(connection, started.id)
+            assert row is not None
             is_later = json.loads(row["counters"]).get("seen", 0) >= 10
             if operation == "write" and actor.user == "ada" and is_later:
                 return decision.model_copy(
@@ -450,14 +458,7 @@ def test_an_erased_user_leaves_no_byte_of_what_was_imported(
         )
         assert erased.proof is not None
         assert (erased.proof.holds, erased.proof.problems) == (True, ())
-        database = services_of(tally).store.database
-        if not database.is_postgres:
-            found = [
-                file
-                for file in services_of(tally).store.location.folder.rglob("*")
-                if file.is_file() and b"7341" in file.read_bytes()
-            ]
-            assert found == []
+        assert files_with(tally, "7341") == []
 
 
 def test_erasing_a_passage_destroys_what_arrived_with_it(

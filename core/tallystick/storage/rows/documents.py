@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, RowMapping, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, delete, exists, func, insert, select, update
 
 from tallystick.storage.engine import tables, texts
 from tallystick.storage.rows import parts
@@ -18,6 +18,8 @@ _d, _a, _c, _m, _v = (
     tables.vectors,
 )
 _PAGE = 500
+Row = Mapping[str, Any]
+"""The columns of a row, by name."""
 
 
 class StoredChunk(NamedTuple):
@@ -42,23 +44,23 @@ def update_document(tx: Connection, document_id: str, **values: Any) -> None:
     tx.execute(update(_d).where(_d.c.id == document_id).values(**values))
 
 
-def find_document(connection: Connection, document_id: str) -> RowMapping | None:
+def find_document(connection: Connection, document_id: str) -> Row | None:
     """Return one document of any scope, or None: the caller decides who may see it."""
-    return connection.execute(select(_d).where(_d.c.id == document_id)).mappings().first()
+    return _first(connection.execute(select(_d).where(_d.c.id == document_id)))
 
 
-def find_documents(connection: Connection, document_ids: Collection[str]) -> dict[str, RowMapping]:
+def find_documents(connection: Connection, document_ids: Collection[str]) -> dict[str, Row]:
     """Return documents of any scope by their ids."""
-    wanted, found = sorted(document_ids), dict[str, RowMapping]()
+    wanted, found = sorted(document_ids), dict[str, Row]()
     for start in range(0, len(wanted), _PAGE):
         query = select(_d).where(_d.c.id.in_(wanted[start : start + _PAGE]))
-        found |= {row["id"]: row for row in connection.execute(query).mappings()}
+        found |= {row["id"]: dict(row) for row in connection.execute(query).mappings()}
     return found
 
 
 def documents_of(
     connection: Connection, scope_id: int, *, limit: int, before: tuple[int, str] | None = None
-) -> Sequence[RowMapping]:
+) -> list[Row]:
     """Return the documents of a scope that were not removed, newest first."""
     query = select(_d).where(_d.c.scope_id == scope_id, _d.c.removed_at.is_(None))
     if before is not None:
@@ -66,7 +68,7 @@ def documents_of(
         earlier = (_d.c.created_at == at) & (_d.c.id < last)
         query = query.where((_d.c.created_at < at) | earlier)
     query = query.order_by(_d.c.created_at.desc(), _d.c.id.desc()).limit(limit)
-    return connection.execute(query).mappings().all()
+    return [dict(row) for row in connection.execute(query).mappings()]
 
 
 class NewChunk(NamedTuple):
@@ -164,10 +166,10 @@ def add_attachments(
         tx.execute(insert(_a), values)
 
 
-def attachments_of(connection: Connection, document_id: str) -> Sequence[RowMapping]:
+def attachments_of(connection: Connection, document_id: str) -> list[Row]:
     """Return the attachments of a document, in their order."""
     query = select(_a).where(_a.c.document_id == document_id).order_by(_a.c.position)
-    return connection.execute(query).mappings().all()
+    return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def drop_attachments(tx: Connection, document_ids: Sequence[str]) -> None:
@@ -210,3 +212,8 @@ def destroy_raw(tx: Connection, docs: Sequence[int]) -> None:
         update_document(tx, row.id, **{**emptied, "content_key": None})
         if row.content_key is not None:
             parts.drop(tx, row.scope_id, row.content_key)
+
+
+def _first(rows: Any) -> Row | None:
+    row = rows.mappings().first()
+    return None if row is None else dict(row)

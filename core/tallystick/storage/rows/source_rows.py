@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    RowMapping,
     bindparam,
     delete,
     func,
@@ -23,6 +22,8 @@ from tallystick.storage.engine.prepared import Prepared, upsert
 
 _i, _r = tables.source_imports, tables.source_records
 _PAGE = 500
+Row = Mapping[str, Any]
+"""The columns of a row, by name."""
 _KEY = ("scope_id", "source", "record_id")
 _CHANGING = tuple(column.name for column in _r.columns if column.name not in _KEY)
 _VERSION = Prepared(
@@ -66,14 +67,14 @@ def update_import(tx: Connection, import_id: str, **values: Any) -> None:
     tx.execute(update(_i).where(_i.c.id == import_id).values(**values))
 
 
-def find_import(connection: Connection, import_id: str) -> RowMapping | None:
+def find_import(connection: Connection, import_id: str) -> Row | None:
     """Return one import of any scope, or None: the caller decides who may see it."""
-    return connection.execute(select(_i).where(_i.c.id == import_id)).mappings().first()
+    return _first(connection.execute(select(_i).where(_i.c.id == import_id)))
 
 
 def imports_of(
     connection: Connection, scope_id: int, *, limit: int, before: tuple[int, str] | None = None
-) -> Sequence[RowMapping]:
+) -> list[Row]:
     """Return the imports of a scope, newest first; `before` is the moment and the id of the last
     one of the page before.
     """
@@ -83,21 +84,21 @@ def imports_of(
         earlier = (_i.c.created_at == at) & (_i.c.id < last)
         query = query.where((_i.c.created_at < at) | earlier)
     query = query.order_by(_i.c.created_at.desc(), _i.c.id.desc()).limit(limit)
-    return connection.execute(query).mappings().all()
+    return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def last_import(
     connection: Connection, scope_id: int, source: str, states: Sequence[str]
-) -> RowMapping | None:
+) -> Row | None:
     """Return the newest import of a source in some states, or None."""
     query = select(_i).where(
         _i.c.scope_id == scope_id, _i.c.source == source, _i.c.state.in_(list(states))
     )
     query = query.order_by(_i.c.created_at.desc(), _i.c.id.desc()).limit(1)
-    return connection.execute(query).mappings().first()
+    return _first(connection.execute(query))
 
 
-def last_imports(connection: Connection) -> list[RowMapping]:
+def last_imports(connection: Connection) -> list[Row]:
     """Return the newest import of every source, of all scopes."""
     newest = (
         select(_i.c.scope_id, _i.c.source, func.max(_i.c.created_at).label("at"))
@@ -110,7 +111,7 @@ def last_imports(connection: Connection) -> list[RowMapping]:
         & (newest.c.source == _i.c.source)
         & (newest.c.at == _i.c.created_at),
     )
-    return list(connection.execute(query.order_by(_i.c.created_at)).mappings())
+    return [dict(row) for row in connection.execute(query.order_by(_i.c.created_at)).mappings()]
 
 
 def version_of(connection: Connection, scope_id: int, source: str, record_id: str) -> str | None:
@@ -217,3 +218,8 @@ def remove_records(tx: Connection, records: Iterable[StoredRecord]) -> None:
 
 def _load(connection: Connection, query: Any) -> list[StoredRecord]:
     return [StoredRecord(**row) for row in connection.execute(query).mappings()]
+
+
+def _first(rows: Any) -> Row | None:
+    row = rows.mappings().first()
+    return None if row is None else dict(row)
