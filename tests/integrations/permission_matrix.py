@@ -362,6 +362,7 @@ _QUERIES: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "GET /policy": lambda world: {"tool": "deploy"},
 }
 _FORMS: Mapping[str, Callable[[World], dict[str, Any]]] = {
+    "POST /source-imports/{import_id}": lambda world: {"action": "pause"},
     "POST /make/{making}": lambda world: {"mode": "apply", "content": "The heron is grey."},
     "POST /jobs/retry": lambda world: {"job_id": world.job, "reason": "r"},
     "POST /jobs/cancel": lambda world: {"job_id": world.job},
@@ -384,6 +385,8 @@ def way_of_page(place: str) -> Way:
             "approval_id": lambda: world.approval,
             "proposal_id": lambda: world.proposal,
             "job_id": lambda: world.job,
+            "import_id": lambda: world.imported,
+            "document_id": lambda: world.document,
             "change": lambda: "hide",
             "making": lambda: "remember",
             "number": lambda: world.entry if "/entries/" in path else "1",

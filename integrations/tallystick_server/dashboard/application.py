@@ -16,6 +16,7 @@ from tallystick_server.answers import CUT_OFF
 from tallystick_server.dashboard import (
     changes,
     communities,
+    documents,
     governance,
     making,
     memory,
@@ -105,6 +106,7 @@ ROUTES = [
     *steps.ROUTES,
     *memory.ROUTES,
     *communities.ROUTES,
+    *documents.ROUTES,
     *changes.ROUTES,
     *making.ROUTES,
 ]

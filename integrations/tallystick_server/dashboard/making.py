@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import MemorySpace, Scope, SpaceMember
+from tallystick_ingest.chunking import chunk
 from tallystick_server.dashboard.changes import Field
 from tallystick_server.dashboard.rendering import sendable
 from tallystick_server.dashboard.visits import Visit, form_page, page, reason_of
@@ -59,6 +60,25 @@ def _remember(visit: Visit) -> Response:
         **({"kind": kind} if kind else {}),
     )
     return visit.go(f"/memories/{stored.id}", note="remembered")
+
+
+def _document_preview(visit: Visit) -> Facts:
+    text = _needed(visit, "content")
+    return [
+        ("Title", visit.form.get("title") or visit.form.get("name", "")),
+        ("Words", f"{len(text.split()):,}"),
+        ("Passages", str(len(chunk(text)))),
+        ("Kept in", str(visit.bound.scope)),
+        ("Read by", _readers(visit, visit.bound.scope)),
+        ("Secrets", "those that are found are replaced before it is stored"),
+    ]
+
+
+def _add_document(visit: Visit) -> Response:
+    name = visit.form.get("name", "").strip() or None
+    title = visit.form.get("title", "").strip()
+    added = visit.call("add_document", content=_needed(visit, "content"), name=name, title=title)
+    return visit.go(f"/documents/{added.id}", note="remembered")
 
 
 def _reflect_preview(visit: Visit) -> Facts:
@@ -179,6 +199,20 @@ MAKINGS: Mapping[str, Making] = {
             ),
             _remember_preview,
             _remember,
+        ),
+        Making(
+            "document",
+            "Add a document",
+            "A text is cut at its headings, and its passages are recalled from then on. Under the "
+            "same name it is a new version.",
+            (
+                Field("content", "The text", "Markdown, where it has headings", True, True),
+                Field("name", "Name", "such as birds.md"),
+                Field("title", "Title"),
+                _WHERE,
+            ),
+            _document_preview,
+            _add_document,
         ),
         Making(
             "reflect",

@@ -38,7 +38,17 @@ ROOMS: tuple[tuple[str, str], ...] = (
 _WITHIN: Mapping[str, tuple[str, ...]] = {
     "/overview": ("/overview", "/reads", "/imports", "/reflections"),
     "/runs": ("/runs", "/steps", "/diff", "/replays"),
-    "/memory": ("/memory", "/memories", "/communities", "/sources", "/spaces", "/export", "/make"),
+    "/memory": (
+        "/memory",
+        "/memories",
+        "/communities",
+        "/documents",
+        "/source-imports",
+        "/sources",
+        "/spaces",
+        "/export",
+        "/make",
+    ),
     "/health": ("/health", "/jobs"),
 }
 """The paths that belong to a room, where it has several."""
@@ -49,11 +59,13 @@ _NOTES: Mapping[str, str] = {
     "corrected": "The correction was applied.",
     "deferred": "It waits on.",
     "denied": "The action was denied.",
+    "ended": "The import was ended. What it has stored stays.",
     "erased": "The text was erased.",
     "forgotten": "The memory was forgotten. It can be recovered for a while.",
     "frozen": "Changes of memory are suspended.",
     "modified": "The memory was changed. The old version stays in its history.",
     "opened": "The space is as you asked.",
+    "paused": "The import rests after the batch under way.",
     "promoted": "The copy was made.",
     "recovered": "The memory was recovered.",
     "reflecting": "A model reads the conversation. What it suggests comes here.",
@@ -61,6 +73,7 @@ _NOTES: Mapping[str, str] = {
     "rejected": "The suggestion was rejected. It stays to be read.",
     "undone": "The change was taken back. What it changed holds again.",
     "retried": "The jobs will be tried again.",
+    "resumed": "The import goes on from its last checkpoint.",
     "revoked": "It was taken back.",
     "thawed": "Memory can be changed again.",
 }

@@ -1,0 +1,89 @@
+"""Documents in the dashboard: imports with their counters, a document with its passages, a form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tallystick.settings import Settings
+from tallystick_ingest import Ingest
+
+from .dashboard import Browser
+from .served import ADA, BOB, Served, served
+
+SOURCE = "tests.core.ingest.folder_source:Folder"
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    settings = Settings(sources={"folder": SOURCE})
+    with served(tmp_path_factory.mktemp("documents"), settings=settings) as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
+def ada(there: Served) -> Iterator[Browser]:
+    with Browser(there.tcp, there.token(ADA, token_class="session")) as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def birds(there: Served, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that was imported."""
+    folder = tmp_path_factory.mktemp("birds")
+    (folder / "heron.md").write_text("# Birds\n\n## Herons\n\nThe heron nests in <b>March</b>.")
+    (folder / "empty.md").write_text("")
+    Ingest(there.tally.bind(ADA)).start_import(folder, adapter="folder")
+    there.tally.drain()
+    return folder
+
+
+def test_imports_and_documents_of_a_scope_are_listed(ada: Browser, birds: Path) -> None:
+    page = ada.get("documents")
+    assert birds.name in page.text
+    assert "1 empty" in page.text
+    [link] = [each for each in page.links if "/source-imports/" in each]
+    shown = ada.get(link)
+    assert "completed" in shown.text
+    assert "It has no words." in shown.text
+
+
+def test_a_document_shows_its_passages_as_text(ada: Browser, birds: Path) -> None:
+    [link] = [each for each in ada.get("documents").links if "/ui/documents/" in each]
+    page = ada.get(link)
+    assert "Birds › Herons" in page.text
+    assert "The heron nests in <b>March</b>." in page.text
+    assert any("/memories/" in each for each in page.links)
+
+
+def test_a_text_is_added_after_a_preview(ada: Browser) -> None:
+    form = ada.get("make/document").form("/make/document")
+    preview = ada.send(form, content="## Storks\n\nThe stork sleeps.", name="storks.md")
+    assert "Passages" in preview.text
+    added = ada.send(preview.form("/make/document"))
+    assert "The stork sleeps." in added.text
+    assert "It is remembered." in added.text
+
+
+def test_an_import_is_paused_and_ended_by_its_page(
+    there: Served, ada: Browser, tmp_path: Path
+) -> None:
+    started = Ingest(there.tally.bind(ADA)).start_import(tmp_path, adapter="folder")
+    page = ada.get(f"source-imports/{started.id}")
+    form = page.form(f"/source-imports/{started.id}")
+    assert "paused" in ada.send(form, action="pause").text
+    assert ada.send(form, action="explode").status == 422
+    assert "cancelled" in ada.send(form, action="cancel").text
+
+
+def test_nobody_else_sees_a_document_or_an_import(there: Served, ada: Browser, birds: Path) -> None:
+    links = [
+        each
+        for each in ada.get("documents").links
+        if "/ui/documents/" in each or "/source-imports/" in each
+    ]
+    with Browser(there.tcp, there.token(BOB, token_class="session")) as bob:
+        assert birds.name not in bob.get("documents").text
+        assert {bob.get(each).status for each in links} == {404}
