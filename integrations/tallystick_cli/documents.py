@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 
 from tallystick.errors import InvalidInput
 from tallystick.records import Import
-from tallystick.tally.services import services_of
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import progress_bar
 from tallystick_cli.session import id_of
@@ -90,14 +89,8 @@ def _work(call: Call, started: Import, later: bool) -> Answer:
     """Carry out an import here, with its progress, unless it is left to others."""
     if later or started.job_id is None:
         return Answer(started, views.import_view(started))
-    ingest, background = Ingest(call.bound), services_of(call.bound).background
-    job_id = started.job_id
-
-    def work() -> None:
-        background.run_one(job_id, "import")
-        call.owner.tally.drain()  # its vectors
-
-    worker = threading.Thread(target=work, daemon=True)
+    ingest = Ingest(call.bound)
+    worker = threading.Thread(target=call.owner.tally.drain, daemon=True)
     with progress_bar("Import", "records", hidden=call.as_json) as advance:
         worker.start()
         while worker.is_alive():

@@ -87,6 +87,8 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "max_connections": 512,
         "prepare_threshold": None,
         "providers": (),
+        "sources": {},
+        "source_roots": (),
         "environment": None,
         "time_zone": "UTC",
         "recall_weights": RecallWeights().model_dump(),
