@@ -280,6 +280,15 @@ def visible_import(
     return row, scope
 
 
+def is_newest(connection: Connection, row: Mapping[str, Any]) -> bool:
+    """Return True for the import that says what its source has: the newest of those that go on or
+    are completed.
+    """
+    states = (*source_rows.OPEN_IMPORTS, "completed")
+    newest = source_rows.last_import(connection, row["scope_id"], row["source"], states)
+    return newest is not None and newest["id"] == row["id"]
+
+
 def _job_of(connection: Connection, row: Mapping[str, Any]) -> Job | None:
     return None if row["job_id"] is None else job_list.find(connection, row["job_id"])
 
@@ -307,11 +316,9 @@ def _import_of(
         rest = max(0, row["total"] - counters.seen)
         left = round(rest * row["worked"] / counters.seen / 1_000_000)
     vanished = 0
-    if state == "completed":
-        vanished = len(
-            source_rows.vanished(
-                connection, scope.id, row["source"], row["id"], lists_all=row["lists_all"]
-            )
+    if state == "completed" and is_newest(connection, row):
+        vanished = source_rows.count_vanished(
+            connection, scope.id, row["source"], row["id"], lists_all=row["lists_all"]
         )
     waiting = (
         0 if fingerprint is None else documents.waiting_count(connection, row["id"], fingerprint)

@@ -16,7 +16,7 @@ from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import documents, source_rows
 from tallystick.storage.rows.source_rows import StoredRecord
-from tallystick_ingest.imports import visible_import
+from tallystick_ingest.imports import is_newest, visible_import
 from tallystick_ingest.storing import remove_document
 
 _PURPOSE = "import.remove"
@@ -40,9 +40,9 @@ def remove_vanished(
     require_reason(reason)
     with context.store.database.read() as connection:
         row, scope = visible_import(connection, context, actor, import_id)
+        newest = is_newest(connection, row)
     decision = context.gate.require(actor, "delete", scope.scope)
-    newest = _newest(context, row["scope_id"], row["source"])
-    if row["state"] != "completed" or newest != import_id:
+    if row["state"] != "completed" or not newest:
         raise StateConflict(
             import_id,
             state=row["state"],
@@ -95,13 +95,6 @@ def remove_vanished(
         return context.store.database.write_mostly(
             unit, name="import.remove", writes=Writes.of(scope.scope)
         )
-
-
-def _newest(context: MemoryContext, scope_id: int, source: str) -> str | None:
-    states = (*source_rows.OPEN_IMPORTS, "completed")
-    with context.store.database.read() as connection:
-        newest = source_rows.last_import(connection, scope_id, source, states)
-    return None if newest is None else str(newest["id"])
 
 
 def _own(connection: Connection, records: Sequence[StoredRecord]) -> list[str]:

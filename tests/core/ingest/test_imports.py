@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from tests.core.ingest.folder_source import Folder
 
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
 from tallystick.records import Actor, Import, ImportCounters
@@ -18,7 +20,15 @@ from tallystick.storage.engine.dialects import database_clock
 from tallystick.storage.rows import source_rows
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
-from tallystick_ingest import Ingest, NotOfFormat
+from tallystick_ingest import (
+    Checkpoint,
+    Corpus,
+    Ingest,
+    Known,
+    NotOfFormat,
+    Removed,
+    Yielded,
+)
 
 OpenTally = Callable[..., Tally]
 ADA = Actor(user="ada", projects=frozenset({"apollo"}))
@@ -256,6 +266,43 @@ def test_a_secret_is_in_no_passage_and_in_nothing_that_arrived(
         assert files_with(tally, secret) == []
 
 
+class Feed(Folder):
+    """The same folder as a feed of changes: from a checkpoint on it tells what came and went."""
+
+    name = "feed"
+
+    def corpus(self, target: str) -> Corpus:
+        return replace(super().corpus(target), lists_all=False)
+
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
+        lines = Path(target, "changes").read_text().splitlines()
+        for number, line in enumerate(lines[int(checkpoint or 0) :], start=int(checkpoint or 0)):
+            if line.startswith("-"):
+                yield Removed(line[1:])
+            else:
+                yield from self.replay(target, line, None)
+            yield Checkpoint(str(number + 1))
+
+
+def test_a_feed_of_changes_goes_on_where_it_ended_and_says_what_went(
+    open_tally: OpenTally, folder: Path
+) -> None:
+    changes = folder / "changes"
+    changes.write_text("01.md\n02.md\n03.md\n")
+    sources = {"feed": f"{__name__}:Feed"}
+    with open_tally(settings=Settings(sources=sources)) as tally:
+        ada = tally.bind(ADA)
+        for more, seen, vanished in (("", 3, 0), ("04.md\n-02.md\n", 2, 1), ("", 0, 1)):
+            changes.write_text(changes.read_text() + more)
+            started = Ingest(ada).start_import(folder, adapter="feed")
+            tally.drain()
+            status = Ingest(ada).import_status(started.id)
+            assert (status.counters.seen, status.vanished) == (seen, vanished)
+        preview = Ingest(ada).remove_vanished(started.id, reason="gone")
+        assert [each.record_id for each in preview.records] == ["02.md"]
+        assert len(texts(ada)) == 4
+
+
 # States
 
 
@@ -459,6 +506,31 @@ def test_an_erased_user_leaves_no_byte_of_what_was_imported(
         assert erased.proof is not None
         assert (erased.proof.holds, erased.proof.problems) == (True, ())
         assert files_with(tally, "7341") == []
+
+
+@pytest.mark.parametrize("shared", ["destroy", "hand_over"])
+def test_a_document_in_a_project_is_destroyed_or_handed_over_with_its_user(
+    open_sqlite: OpenTally, shared: Literal["destroy", "hand_over"]
+) -> None:
+    with open_sqlite(owner=ROOT) as tally:
+        apollo = Ingest(tally.bind(ADA, scope="project:apollo"))
+        apollo.add_document("The pelican opens vault 7341 at noon.", name="vault.md")
+        operator = tally.bind(ROOT).operator
+        preview = operator.erase_user("ada", reason="left", shared=shared)
+        erased = operator.erase_user(
+            "ada",
+            reason="left",
+            shared=shared,
+            mode="apply",
+            confirm_token=preview.confirm_token,
+        )
+        assert erased.proof is not None
+        assert (erased.proof.holds, erased.proof.problems) == (True, ())
+        left = Ingest(tally.bind(BOB, scope="project:apollo")).documents()
+        assert [each.created_by for each in left] == (
+            [] if shared == "destroy" else ["project:apollo"]
+        )
+        assert (files_with(tally, "7341") == []) == (shared == "destroy")
 
 
 def test_erasing_a_passage_destroys_what_arrived_with_it(

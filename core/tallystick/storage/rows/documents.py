@@ -183,35 +183,43 @@ def drop_attachments(tx: Connection, document_ids: Sequence[str]) -> None:
         parts.drop(tx, scope_id, key)
 
 
-def destroy_raw(tx: Connection, docs: Sequence[int]) -> None:
+def destroy_raw(tx: Connection, docs: Sequence[int], *, keep_rows: bool) -> None:
     """Destroy what arrived of the documents of which a current chunk is destroyed, with their
-    attachments, and what is known of the document itself with its last chunk: a chunk is a part of
-    what arrived.
+    attachments: a chunk is a part of what arrived. With its last chunk goes what is known of the
+    document itself, and without `keep_rows` that there was one.
     """
-    touched = set(
-        tx.execute(
-            select(_c.c.document_id).where(_c.c.doc.in_(list(docs)), _c.c.is_current).distinct()
-        ).scalars()
+    own = _c.c.doc.in_(list(docs))
+    touched = sorted(
+        set(tx.execute(select(_c.c.document_id).where(own, _c.c.is_current)).scalars())
     )
     if not touched:
         return
-    document_ids = sorted(touched)
-    stays = set(
-        tx.execute(
-            select(_c.c.document_id)
-            .where(_c.c.document_id.in_(document_ids), _c.c.doc.not_in(list(docs)), _c.c.is_current)
-            .distinct()
-        ).scalars()
-    )
+    others = select(_c.c.document_id, _c.c.is_current).where(_c.c.document_id.in_(touched), ~own)
+    left = tx.execute(others).all()
+    stays = {row.document_id for row in left if row.is_current}
     bodies = tx.execute(
-        select(_d.c.id, _d.c.scope_id, _d.c.content_key).where(_d.c.id.in_(document_ids))
+        select(_d.c.id, _d.c.scope_id, _d.c.content_key).where(_d.c.id.in_(touched))
     ).all()
-    drop_attachments(tx, document_ids)
+    drop_attachments(tx, touched)
     for row in bodies:
         emptied = {} if row.id in stays else texts.erased_values(_d)
         update_document(tx, row.id, **{**emptied, "content_key": None})
         if row.content_key is not None:
             parts.drop(tx, row.scope_id, row.content_key)
+    gone = sorted(set(touched) - {row.document_id for row in left})
+    if gone and not keep_rows:
+        records = tables.source_records
+        tx.execute(delete(_c).where(own, _c.c.document_id.in_(gone)))
+        tx.execute(delete(records).where(records.c.document_id.in_(gone)))
+        tx.execute(delete(_d).where(_d.c.id.in_(gone)))
+
+
+def hand_over(tx: Connection, docs: Sequence[int], user: str) -> None:
+    """Let the documents of a user to which memories belong be of their scope instead."""
+    owner = select(tables.scopes.c["name"]).where(tables.scopes.c.id == _d.c.scope_id)
+    named = select(_c.c.document_id).where(_c.c.doc.in_(list(docs)))
+    mine = _d.c.id.in_(named) & (_d.c.created_by == user)
+    tx.execute(update(_d).where(mine).values(created_by=owner.scalar_subquery()))
 
 
 def _first(rows: Any) -> Row | None:

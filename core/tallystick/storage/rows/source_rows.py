@@ -196,11 +196,23 @@ def vanished(
     """Return the records of a source that are not there any more: those that it says are gone, and
     with `lists_all` those that the import has not seen.
     """
+    condition = _vanished(scope_id, source, import_id, lists_all)
+    return _load(connection, select(_r).where(condition).order_by(_r.c.record_id))
+
+
+def count_vanished(
+    connection: Connection, scope_id: int, source: str, import_id: str, *, lists_all: bool
+) -> int:
+    """Return the number of records that `vanished` would return."""
+    condition = _vanished(scope_id, source, import_id, lists_all)
+    return int(connection.execute(select(func.count()).where(condition)).scalar_one())
+
+
+def _vanished(scope_id: int, source: str, import_id: str, lists_all: bool) -> ColumnElement[bool]:
     is_gone: ColumnElement[bool] = _r.c.is_gone
     if lists_all:
         is_gone |= _r.c.import_id != import_id
-    query = select(_r).where(_r.c.scope_id == scope_id, _r.c.source == source, is_gone)
-    return _load(connection, query.order_by(_r.c.record_id))
+    return (_r.c.scope_id == scope_id) & (_r.c.source == source) & is_gone
 
 
 def records_naming(connection: Connection, document_ids: Collection[str]) -> dict[str, int]:

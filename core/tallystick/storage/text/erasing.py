@@ -163,7 +163,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
         scopes.raise_floor(tx, scope_id)
         segments.remove(tx, scope_id)
     mentioned = graph.remove(tx, docs)
-    documents.destroy_raw(tx, docs)
+    documents.destroy_raw(tx, docs, keep_rows=keep_rows)
     sources = own_sources(tx, docs)
     keys = _part_keys(tx, docs, sources)
     for doc in docs:

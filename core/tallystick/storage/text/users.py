@@ -12,7 +12,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import Scope, SourceRef
 from tallystick.storage.engine import tables, texts
-from tallystick.storage.rows import access_tokens, parts
+from tallystick.storage.rows import access_tokens, documents, parts
 from tallystick.storage.rows.journal import WITH_ROW_TEXTS, run_stream
 
 _t = tables
@@ -236,6 +236,7 @@ def hand_over(tx: Connection, docs: Sequence[int], user: User) -> None:
             .where(memories.c.doc.in_(page))
             .values(created_by=owner.scalar_subquery())
         )
+        documents.hand_over(tx, page, user.id)
         linked = select(links.c.source_id).where(links.c.doc.in_(page))
         rows = tx.execute(
             select(sources.c.id, sources.c.reference, _t.scopes.c["name"])
