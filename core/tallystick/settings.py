@@ -318,6 +318,10 @@ class Settings(BaseSettings):
     source_roots: tuple[Path, ...] = ()
     """Folders of this machine that callers over HTTP and MCP may have imported; without any none.
     """
+    served_sources: tuple[str, ...] = ()
+    """Adapters that read with a credential of this process, such as a drive's, and that callers
+    over HTTP and MCP may use; without any they may use none.
+    """
     environment: str | None = None
     """The environment of this process for rules, such as `production`, where a call names none."""
     time_zone: str = "UTC"

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 from tallystick.errors import InvalidInput, SettingsError
 from tallystick.records import Actor
 from tallystick.settings import Settings
-from tallystick_ingest.contract import SourceAdapter
+from tallystick_ingest.contract import Connector, SourceAdapter
 
 _GROUP = "tallystick.sources"
 _LOCAL = ("python", "cli")
@@ -63,15 +63,28 @@ def is_local(actor: Actor) -> bool:
     return actor.agent is None and actor.credential is None and actor.surface in _LOCAL
 
 
-def require_place(settings: Settings, actor: Actor, adapter: SourceAdapter, target: str) -> str:
+def require_place(
+    settings: Settings, actor: Actor, name: str, adapter: SourceAdapter, target: str
+) -> str:
     """Return a target as it is read: a path whole, and within `source_roots` for whoever comes from
-    outside of the process. Raises InvalidInput for another.
+    outside of the process. What is read with a credential of the process is for those only where
+    `served_sources` lists it. Raises InvalidInput for another.
 
     An adapter whose targets are no paths says so by `reads_paths = False`; addresses are none.
     """
     place = urlsplit(target)
     is_address = "://" in target and place.scheme != "file"
-    if is_address or not getattr(adapter, "reads_paths", True):
+    is_path = not is_address and getattr(adapter, "reads_paths", True)
+    needs_credential = isinstance(adapter, Connector) or (
+        adapter.privacy_class != "public" and not is_path
+    )
+    if needs_credential and name not in settings.served_sources and not is_local(actor):
+        raise InvalidInput(
+            f"`adapter` {name} reads with the credential of who runs the tally, who lists it in "
+            "the setting `served_sources` where callers from outside may use it.",
+            argument="adapter",
+        )
+    if not is_path:
         return target
     given = unquote(place.path) if place.scheme == "file" else target
     return str(allowed_path(settings, actor, given, argument="target"))

@@ -60,7 +60,7 @@ def start_import(
             "preview.",
         )
     reader = load_adapter(context.settings, adapter)
-    place = require_place(context.settings, actor, reader, target)
+    place = require_place(context.settings, actor, adapter, reader, target)
     corpus = reader.corpus(place)
     store = context.store
 

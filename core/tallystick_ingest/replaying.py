@@ -35,7 +35,7 @@ def replay_record(
             f"{row['adapter']} replays no single record: import it again, with `resync` all of it.",
             argument="import_id",
         )
-    target = require_place(context.settings, actor, adapter, row["target"])
+    target = require_place(context.settings, actor, row["adapter"], adapter, row["target"])
     yielded = [
         each
         for each in adapter.replay(target, record_id, from_version)

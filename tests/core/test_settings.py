@@ -89,6 +89,7 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "providers": (),
         "sources": {},
         "source_roots": (),
+        "served_sources": (),
         "environment": None,
         "time_zone": "UTC",
         "recall_weights": RecallWeights().model_dump(),

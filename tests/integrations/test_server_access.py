@@ -48,6 +48,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         reflection="review",
         source_roots=(folder,),
         sources={"folder": SOURCE, "crawl": SOURCE},
+        served_sources=("folder", "crawl"),
     )
     with served(
         tmp_path_factory.mktemp("served"),
