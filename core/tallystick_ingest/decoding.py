@@ -39,6 +39,8 @@ _DECLARED = re.compile(
     re.IGNORECASE,
 )
 _PARAMETER = re.compile(r"""charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
+_OF_PYTHON = frozenset(("idna", "punycode", "raw-unicode-escape", "unicode-escape", "undefined"))
+"""Codecs that no text is stored in; one of them takes quadratic time."""
 
 
 class Unextractable(Exception):
@@ -95,12 +97,13 @@ def _declared_encoding(body: bytes, media_type: str) -> str | None:
         names.append((declared[1] or declared[2]).decode("ascii", "replace"))
     for name in names:
         try:
-            codec = codecs.lookup(name)
-        except (LookupError, ValueError):
+            b"".decode(name)  # refused for codecs from bytes to bytes, such as base64
+            encoding = codecs.lookup(name).name
+        except (LookupError, UnicodeError, ValueError):
             continue
-        # Codecs such as base64 change bytes into bytes; one of 16 bits would have had a mark.
-        if codec._is_text_encoding and not codec.name.startswith(("utf-16", "utf-32")):
-            return codec.name
+        # One of 16 bits would have had a mark.
+        if not encoding.startswith(("utf-16", "utf-32")) and encoding not in _OF_PYTHON:
+            return encoding
     return None
 
 
@@ -110,4 +113,7 @@ def _with_replacements(body: bytes, encoding: str) -> tuple[str, tuple[str, ...]
         text = body.decode(encoding)
     except (UnicodeError, ValueError):
         return body.decode(encoding, "replace"), (f"decoded/{name}", "replaced/1")
-    return text, () if name == "utf-8" else (f"decoded/{name}",)
+    if name == "utf-8":
+        return text, ()
+    # UTF-7 can spell half a character.
+    return text.encode("utf-8", "replace").decode("utf-8"), (f"decoded/{name}",)

@@ -18,9 +18,47 @@ _DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>", re.IGNORECASE)
 _GAPS = re.compile(r"\n{3,}")
 _UNSEEN = frozenset(("script", "style", "noscript", "template", "head", "svg", "math", "iframe"))
 _LINES = frozenset(
-    "address article aside blockquote body br caption dd details dialog div dl dt fieldset "
-    "figcaption figure footer form header hr html legend li main nav ol option p pre section "
-    "summary table tbody td tfoot th thead tr ul".split()
+    [
+        "address",
+        "article",
+        "aside",
+        "blockquote",
+        "body",
+        "br",
+        "caption",
+        "dd",
+        "details",
+        "dialog",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "header",
+        "hr",
+        "html",
+        "legend",
+        "li",
+        "main",
+        "nav",
+        "ol",
+        "option",
+        "p",
+        "pre",
+        "section",
+        "summary",
+        "table",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+        "tr",
+        "ul",
+    ]
 )
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 

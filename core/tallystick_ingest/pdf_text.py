@@ -81,9 +81,7 @@ class PdfReader:
             return None
 
     def _is_running(self) -> bool:
-        return (
-            self._child is not None and self._owner == os.getpid() and self._child.poll() is None
-        )
+        return self._child is not None and self._owner == os.getpid() and self._child.poll() is None
 
     def _start(self) -> None:
         from importlib.util import find_spec
