@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 from tallystick.errors import require
@@ -69,8 +70,7 @@ def page_text(page: str) -> tuple[str, str, str]:
     Raises Unextractable for a page without any text; MissingExtra.
     """
     require("trafilatura", extra="files")
-    from lxml import etree, html
-
+    etree, html = _lxml("etree"), _lxml("html")
     if len(page) > LARGEST_PAGE:
         raise Unextractable("too_large", f"a page of {len(page)} characters")
     source = _DECLARATION.sub("", page).replace("\x00", "")
@@ -97,8 +97,7 @@ def xml_text(document: str) -> str:
     size; MissingExtra.
     """
     require("lxml", extra="files")
-    from lxml import etree
-
+    etree = _lxml("etree")
     if _ENTITY.search(document):
         raise Unextractable("expands_too_far", "an XML document that declares entities")
     if len(document) > LARGEST_PAGE:
@@ -112,6 +111,11 @@ def xml_text(document: str) -> str:
         raise Unextractable("unreadable", f"no XML that can be read: {error}"[:200]) from error
     texts = () if tree is None else (" ".join(str(text).split()) for text in tree.itertext())
     return "\n".join(text for text in texts if text)
+
+
+def _lxml(name: str) -> Any:
+    """A module of lxml, which says nothing of its types."""
+    return import_module(f"lxml.{name}")
 
 
 def _main_text(tree: Any) -> str:
@@ -145,8 +149,7 @@ def _whole_text(tree: Any) -> str:
 
 def _pieces(tree: Any) -> Iterator[str]:
     """Yield the text of a tree of any depth, with a new line at each block and headings as `#`."""
-    from lxml import etree
-
+    etree = _lxml("etree")
     hidden = 0
     for event, element in etree.iterwalk(tree, events=("start", "end")):
         tag = element.tag if isinstance(element.tag, str) else ""

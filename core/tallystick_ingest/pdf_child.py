@@ -1,7 +1,8 @@
 """Text of PDFs, in a process of its own: it reads documents from its input and answers each.
 
 The file is run by its path and imports nothing of ours, so that it starts quickly. A document comes
-as a line with its size and the bytes; the answer is a line with the size of a JSON object, and that.
+as a line with its size and the bytes, and an answer as a line with the size of a JSON object and
+that.
 Time and memory end the process, not the one that asks.
 """
 
@@ -13,6 +14,8 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 PAGES = 2_000
@@ -69,8 +72,7 @@ def read(body: bytes) -> dict[str, Any]:
 
 
 def _by_pdfium(body: bytes) -> dict[str, Any]:
-    import pypdfium2
-
+    pypdfium2: Any = import_module("pypdfium2")
     try:
         document = pypdfium2.PdfDocument(body)
     except pypdfium2.PdfiumError as error:
@@ -87,11 +89,7 @@ def _by_pdfium(body: bytes) -> dict[str, Any]:
 
 
 def _has_pdfium() -> bool:
-    try:
-        import pypdfium2  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return find_spec("pypdfium2") is not None
 
 
 def _by_pypdf(body: bytes) -> dict[str, Any]:

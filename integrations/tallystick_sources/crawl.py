@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
+from importlib import import_module
 from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
@@ -98,8 +100,8 @@ class CrawlSource:
     ) -> None:
         self._depth, self._max_pages = depth, max_pages
         self._include, self._exclude = tuple(include), tuple(exclude)
-        self._open = lambda: Polite(
-            clock=clock, sleep=sleep, resolve=resolve, allow_private=allow_private
+        self._open = partial(
+            Polite, clock=clock, sleep=sleep, resolve=resolve, allow_private=allow_private
         )
 
     def corpus(self, target: str) -> Corpus:
@@ -291,8 +293,7 @@ def _address(url: str) -> str | None:
 def _read(fetched: Fetched, kind: str) -> _Page:
     if kind not in ("text/html", "application/xhtml+xml"):
         return _Page("", None, [])
-    from lxml import etree, html
-
+    etree, html = _lxml("etree"), _lxml("html")
     text, _ = decode(fetched.body, fetched.media_type)
     text = text.partition("?>")[2] if text.lstrip().startswith("<?xml") else text
     try:
@@ -309,6 +310,11 @@ def _read(fetched: Fetched, kind: str) -> _Page:
     )
 
 
+def _lxml(name: str) -> Any:
+    """A module of lxml, which says nothing of its types."""
+    return import_module(f"lxml.{name}")
+
+
 def _joined(base: str, link: str) -> str | None:
     try:
         return _address(urljoin(base, link.strip()))
@@ -318,8 +324,7 @@ def _joined(base: str, link: str) -> str | None:
 
 def _sitemap(site: Polite, start: str) -> list[str]:
     """Return the pages that the sitemaps of a host list, in their order."""
-    from lxml import etree
-
+    etree = _lxml("etree")
     waiting = list(dict.fromkeys([*site.sitemaps(start), urljoin(start, "/sitemap.xml")]))
     pages: dict[str, None] = {}
     read = 0

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from importlib import import_module
 from typing import Any
 from urllib.parse import quote
 
@@ -193,9 +194,9 @@ class GoogleDriveSource:
         path = f"files/{quote(identity, safe='')}"
         try:
             if export:
-                answer = self._ask(f"{path}/export", LARGEST_FILE, mimeType=export)
+                answer = self._ask(f"{path}/export", {"mimeType": export})
             else:
-                answer = self._ask(path, LARGEST_FILE, alt="media", supportsAllDrives="true")
+                answer = self._ask(path, {"alt": "media", "supportsAllDrives": "true"})
         except TooLarge as error:
             return Skipped(identity, "too_large", str(error))
         except NotThere as error:
@@ -219,7 +220,7 @@ class GoogleDriveSource:
             transforms=(f"gdrive-export/{export}",) if export else (),
         )
 
-    def _files(self, target: str, page: str) -> dict[str, Any]:
+    def _files(self, target: str, page: str) -> Any:
         return self._get(
             "files",
             **_drive(target),
@@ -230,7 +231,7 @@ class GoogleDriveSource:
             fields=f"nextPageToken,files({_FILE})",
         )
 
-    def _changes(self, target: str, page: str) -> dict[str, Any]:
+    def _changes(self, target: str, page: str) -> Any:
         arguments = _drive(target)
         arguments.pop("corpora", None)
         return self._get(
@@ -247,14 +248,14 @@ class GoogleDriveSource:
         return str(self._get("changes/startPageToken", **arguments)["startPageToken"])
 
     def _get(self, path: str, **parameters: str) -> Any:
-        return self._ask(path, **parameters).json()
+        return self._ask(path, parameters).json()
 
-    def _ask(self, path: str, largest: int = LARGEST_FILE, **parameters: str) -> Answer:
+    def _ask(self, path: str, parameters: Mapping[str, str]) -> Answer:
         given = {name: value for name, value in parameters.items() if value}
         headers = {"Authorization": f"Bearer {self._secret()}"}
         url = f"{self._base}/{path}"
         return fetch(
-            self._client, "Google Drive", url, params=given, headers=headers, largest=largest
+            self._client, "Google Drive", url, params=given, headers=headers, largest=LARGEST_FILE
         )
 
     def _secret(self) -> str:
@@ -264,17 +265,17 @@ class GoogleDriveSource:
         if not self._file:
             raise AuthorizationNeeded("no token and no file of credentials for Google Drive")
         require("google.auth", extra="gdrive")
-        import google.auth
-        from google.auth.exceptions import GoogleAuthError
+        from google.auth import exceptions
+
+        # google-auth says nothing of its types.
+        load: Any = import_module("google.auth").load_credentials_from_file
 
         try:
             if self._credentials is None:
-                self._credentials, _ = google.auth.load_credentials_from_file(
-                    os.fspath(self._file), scopes=[SCOPE]
-                )
+                self._credentials, _ = load(os.fspath(self._file), scopes=[SCOPE])
             if not self._credentials.valid:
                 self._credentials.refresh(self._refresh)
-        except (GoogleAuthError, OSError, ValueError) as error:
+        except (exceptions.GoogleAuthError, OSError, ValueError) as error:
             raise AuthorizationNeeded("the credentials for Google Drive open nothing") from error
         return str(self._credentials.token)
 
@@ -313,9 +314,7 @@ def _drive(target: str) -> dict[str, str]:
 
 
 def _owners(file: Mapping[str, Any]) -> list[dict[str, str]]:
-    return [
-        each for each in file.get("owners", ()) if "displayName" in each and "emailAddress" in each
-    ]
+    return [each for each in file.get("owners", ()) if {"displayName", "emailAddress"} <= set(each)]
 
 
 def _microseconds(moment: str | None) -> int | None:

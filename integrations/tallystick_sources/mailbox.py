@@ -157,9 +157,9 @@ def _maildir(root: Path, cursor: str, known: Known) -> Iterator[tuple[str, Yield
 
 def _subfolders(root: Path) -> Iterator[str]:
     for entry in os.scandir(root):
-        if entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
-            if (Path(entry.path) / "cur").is_dir():
-                yield entry.name
+        is_folder = entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)
+        if is_folder and (Path(entry.path) / "cur").is_dir():
+            yield entry.name
 
 
 def _files(folder: Path) -> Iterator[tuple[str, str, Path]]:
@@ -193,7 +193,8 @@ def _item(
 
 def _record(raw: bytes, folder: str, labels: tuple[str, ...], known: Known) -> Yielded:
     message = message_from_bytes(raw, policy=policy.compat32)
-    texts, attachments = _Texts([]), []
+    texts = _Texts([])
+    attachments: list[Attachment] = []
     _collect(message, texts, attachments, 0)
     body, media_type, transforms = texts.joined()
     subject = _header(message, "subject")

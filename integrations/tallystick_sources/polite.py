@@ -1,4 +1,4 @@
-"""Polite requests: a pace for each host, robots.txt, redirects, and no address of a private network."""
+"""Polite requests: a pace for each host, robots.txt, redirects, no private networks."""
 
 from __future__ import annotations
 
@@ -237,9 +237,7 @@ def _unpacked(raw: bytes, response: httpx2.Response, largest: int) -> bytes:
     if encoding in ("identity", "") or not raw:
         return raw
     if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise Refused(
-            "unreadable", f"an answer packed by {encoding[:40]!r}, which was not asked for"
-        )
+        raise Refused("unreadable", f"an answer packed as {encoding[:40]!r}")
     unpacker = zlib.decompressobj(wbits=47)
     try:
         body = unpacker.decompress(raw, largest + 1)
@@ -265,6 +263,7 @@ def _is_redirect(response: httpx2.Response) -> bool:
 
 
 def _next_address(url: str, response: httpx2.Response) -> str:
+    target = ""
     try:
         target = urljoin(url, response.headers["location"]).partition("#")[0]
         parts = urlsplit(target)
