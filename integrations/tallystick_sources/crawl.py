@@ -134,7 +134,7 @@ class CrawlSource:
                     if place.parent is None or failures == _FAILURES:
                         raise
                     item, links = Skipped(place.url, "unreadable", f"no answer: {error}"[:200]), []
-                if place.parent is None:
+                if place.parent is None and not isinstance(item, Skipped):
                     links = [*links, *_sitemap(site, frontier.home)]
                 for link in links:
                     is_within = place.depth < self._depth and self._is_wanted(link, frontier.home)

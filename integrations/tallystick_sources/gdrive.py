@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -53,8 +54,8 @@ _PAGE = "100"
 class GoogleDriveSource:
     """Reads the files of a drive; documents of Google are exported, texts as Markdown.
 
-    The credential is `token`, else the file of `credentials` in one of the formats of google-auth,
-    by default that of `GOOGLE_APPLICATION_CREDENTIALS`; it is asked for reading only.
+    The credential is `token`, else the file of `credentials`, of a user or a service account, by
+    default that of `GOOGLE_APPLICATION_CREDENTIALS`; it is used for reading only.
     """
 
     name = "gdrive"
@@ -264,18 +265,14 @@ class GoogleDriveSource:
             return self._token
         if not self._file:
             raise AuthorizationNeeded("no token and no file of credentials for Google Drive")
-        require("google.auth", extra="gdrive")
-        from google.auth import exceptions
-
-        # google-auth says nothing of its types.
-        load: Any = import_module("google.auth").load_credentials_from_file
-
         try:
             if self._credentials is None:
-                self._credentials, _ = load(os.fspath(self._file), scopes=[SCOPE])
+                self._credentials = _credentials(json.loads(Path(self._file).read_bytes()))
             if not self._credentials.valid:
                 self._credentials.refresh(self._refresh)
-        except (exceptions.GoogleAuthError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
+            raise AuthorizationNeeded("no credentials for Google Drive in their file") from error
+        except import_module("google.auth.exceptions").GoogleAuthError as error:
             raise AuthorizationNeeded("the credentials for Google Drive open nothing") from error
         return str(self._credentials.token)
 
@@ -300,6 +297,22 @@ class _Refreshed:
 
     def __init__(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
         self.status, self.headers, self.data = status, headers, data
+
+
+def _credentials(stored: Mapping[str, Any]) -> Any:
+    """Return the credentials of a user or a service account: what others name is not fetched.
+
+    Raises ValueError, MissingExtra.
+    """
+    require("google.auth", extra="gdrive")
+    # google-auth says nothing of its types.
+    if stored.get("type") == "service_account":
+        account: Any = import_module("google.oauth2.service_account")
+        return account.Credentials.from_service_account_info(stored, scopes=[SCOPE])
+    if stored.get("type") == "authorized_user":
+        user: Any = import_module("google.oauth2.credentials")
+        return user.Credentials.from_authorized_user_info(stored, scopes=[SCOPE])
+    raise ValueError("credentials of another kind")
 
 
 def _drive(target: str) -> dict[str, str]:

@@ -24,6 +24,6 @@ def media_type(name: str, body: bytes) -> str:
     """Return what bytes show themselves to be, else what their name says, else text or bytes."""
     shown = media_type_of(body)
     named, encoding = _TYPES.guess_type(name, strict=False)
-    if shown is not None and not (shown == "application/zip" and named and encoding is None):
+    if shown is not None:
         return shown
     return "text/plain" if named is None or encoding else named

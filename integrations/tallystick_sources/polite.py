@@ -198,7 +198,9 @@ class Polite:
                 return "User-agent: *\nDisallow: /"
             if _is_redirect(response):
                 url = _next_address(url, response)
-            elif response.status_code >= 500 or response.status_code == 429:
+            elif response.status_code == 429:
+                raise RateLimitReached("the site asks to wait", retry_after(response.headers))
+            elif response.status_code >= 500:
                 return "User-agent: *\nDisallow: /"
             else:
                 return "" if response.status_code >= 400 else body.decode("utf-8", "replace")
