@@ -97,7 +97,7 @@ def _declared_encoding(body: bytes, media_type: str) -> str | None:
         names.append((declared[1] or declared[2]).decode("ascii", "replace"))
     for name in names:
         try:
-            b"".decode(name)  # refused for codecs from bytes to bytes, such as base64
+            b" ".decode(name)  # refused for codecs from bytes to bytes, such as base64
             encoding = codecs.lookup(name).name
         except (LookupError, UnicodeError, ValueError):
             continue

@@ -14,6 +14,8 @@ LARGEST_PAGE = 20_000_000
 """Characters of a page that is read at all."""
 _LARGEST_FOUND = 2_000_000
 """Characters of a page whose main text is looked for: of a larger one all text is taken."""
+_MOST_ELEMENTS = 50_000
+"""Elements of such a page: the time to find the text grows with them, and faster."""
 _ENTITY = re.compile(r"<!ENTITY", re.IGNORECASE)
 _DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>", re.IGNORECASE)
 _GAPS = re.compile(r"\n{3,}")
@@ -81,7 +83,8 @@ def page_text(page: str) -> tuple[str, str, str]:
     except (etree.ParserError, ValueError) as error:
         raise Unextractable("unreadable", f"no HTML that can be read: {error}"[:200]) from error
     title = " ".join((tree.findtext(".//title") or "").split())
-    found = _main_text(tree) if len(source) <= _LARGEST_FOUND else ""
+    is_usual = len(source) <= _LARGEST_FOUND and sum(1 for _ in tree.iter()) <= _MOST_ELEMENTS
+    found = _main_text(tree) if is_usual else ""
     if found:
         return found, title, "html/trafilatura-2"
     text = _whole_text(tree)

@@ -20,7 +20,7 @@ from typing import Any
 
 PAGES = 2_000
 SECONDS = 60.0
-ADDRESS_SPACE = 1_000_000_000
+ADDRESS_SPACE = 600_000_000
 """Bytes; only where the system limits a process."""
 IDLE_SECONDS = 60.0
 """Without a document for so long the process ends."""
@@ -35,8 +35,8 @@ class _Refused(Exception):
     """A document that gives no text, by a reason of the contract."""
 
 
-def main() -> None:
-    """Answer documents until the input ends."""
+def main(seconds: float = SECONDS) -> None:
+    """Answer documents until the input ends; one that takes longer ends the process."""
     _limit_memory()
     answers = os.fdopen(os.dup(1), "wb")
     quiet = os.open(os.devnull, os.O_WRONLY)
@@ -47,7 +47,7 @@ def main() -> None:
             header = sys.stdin.buffer.readline()
             if not header:
                 return
-            faulthandler.dump_traceback_later(SECONDS, exit=True, file=silent)
+            faulthandler.dump_traceback_later(seconds, exit=True, file=silent)
             body = sys.stdin.buffer.read(int(header))
             answer = json.dumps(read(body)).encode("ascii")
             answers.write(b"%d\n%b" % (len(answer), answer))
@@ -64,7 +64,7 @@ def read(body: bytes) -> dict[str, Any]:
         reason, detail = error.args
         return {"reason": reason, "detail": detail}
     except MemoryError:
-        return {"reason": "too_large", "detail": "a PDF that needs more than 1 GB of memory"}
+        return {"reason": "too_large", "detail": "a PDF that needs too much memory"}
     except RecursionError:
         return {"reason": "unreadable", "detail": "a PDF that is nested too deep"}
     except Exception as error:  # noqa: BLE001 - whatever a library says of a broken document
@@ -169,4 +169,4 @@ def _peak() -> int:
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(float, sys.argv[1:]))

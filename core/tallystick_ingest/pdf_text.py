@@ -23,7 +23,8 @@ LARGEST_PDF = 200_000_000
 class PdfReader:
     """One child process, started with the first document and again after it ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = pdf_child.SECONDS) -> None:
+        self._seconds = seconds
         self._child: subprocess.Popen[bytes] | None = None
         self._owner = 0
         self._lock = threading.Lock()
@@ -64,8 +65,8 @@ class PdfReader:
                 return answer
             self.close()
             if is_fresh:
-                if time.monotonic() - started >= pdf_child.SECONDS:
-                    detail = f"a PDF that takes more than {pdf_child.SECONDS:.0f} s"
+                if time.monotonic() - started >= self._seconds:
+                    detail = f"a PDF that takes more than {self._seconds:g} s"
                     return {"reason": "too_slow", "detail": detail}
                 return {"reason": "unreadable", "detail": "a PDF that ended its reader"}
 
@@ -90,7 +91,7 @@ class PdfReader:
             raise MissingExtra("pypdfium2", "files")
         self.close()
         self._child = subprocess.Popen(
-            [sys.executable, "-P", str(Path(pdf_child.__file__))],
+            [sys.executable, "-P", str(Path(pdf_child.__file__)), str(self._seconds)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

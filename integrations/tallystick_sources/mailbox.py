@@ -32,8 +32,8 @@ from tallystick_ingest.decoding import Unextractable, decode, media_type_of
 from tallystick_ingest.extracting import extract
 from tallystick_ingest.pacing import with_checkpoints
 
-LARGEST_MESSAGE = 100_000_000
-"""Bytes of a message that is read: one attachment of the largest size and more."""
+LARGEST_MESSAGE = 40_000_000
+"""Bytes of a message that is read: with one attachment of the largest size, as it is sent."""
 _LINE = 1_000_000
 """Bytes that are read at once of a line that does not end."""
 _DEEPEST = 30
@@ -114,8 +114,9 @@ def _messages(file: IO[bytes], position: int) -> Iterator[tuple[int, bytes | Non
     size, is_behind_empty, is_line_start = 0, True, True
     while line := file.readline(_LINE):
         if is_line_start and is_behind_empty and size and _SEPARATOR.match(line):
-            yield position, _joined(lines, size)
-            lines, size = [], 0
+            raw, lines = _joined(lines, size), []
+            yield position, raw
+            size, raw = 0, None
         size += len(line)
         position += len(line)
         if size <= LARGEST_MESSAGE:
@@ -132,7 +133,11 @@ def _joined(lines: list[bytes], size: int) -> bytes | None:
     """The bytes of a message without the line of its envelope and the quotes before `From `."""
     if size > LARGEST_MESSAGE:
         return None
-    return _QUOTED_SEPARATOR.sub(rb"\1", b"".join(lines[1:]).removesuffix(b"\n"))
+    lines[0] = b""
+    lines[-1] = b"" if lines[-1] == b"\n" else lines[-1]
+    raw = b"".join(lines)
+    lines.clear()
+    return _QUOTED_SEPARATOR.sub(rb"\1", raw) if b"\n>" in raw else raw
 
 
 def _maildir(root: Path, cursor: str, known: Known) -> Iterator[tuple[str, Yielded]]:

@@ -18,6 +18,9 @@ FIRST_LOOK = {
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
     "test_extension.py": "graph/extension ingest/contract ingest/extension learning/extension "
     "work/extension",
+    "ingest/test_extracting.py": "ingest/decoding ingest/html_text ingest/markup ingest/pdf_child "
+    "ingest/pdf_text",
+    "../integrations/test_sources_files.py": "testing/source_contract",
     "memory/test_matching.py": "access/confirm",
     "memory/test_secrets.py": "upkeep/imported_secrets",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
