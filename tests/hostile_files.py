@@ -75,8 +75,8 @@ def pdf(pages: list[list[str]], streams: list[bytes] | None = None, trailer: str
     for number, content in enumerate(contents):
         packed = zlib.compress(content)
         objects.append(
-            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Resources << /Font << /F1 3 0 R "
-            b">> >> /Contents %d 0 R >>" % (5 + 2 * number)
+            b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] "
+            b"/Resources << /Font << /F1 3 0 R >> >> /Contents %d 0 R >>" % (5 + 2 * number)
         )
         objects.append(
             b"<< /Filter /FlateDecode /Length %d >>\nstream\n%b\nendstream" % (len(packed), packed)

@@ -14,7 +14,9 @@ from tallystick.testing.source_contract import Source, SourceContract
 class TestNotesSource(SourceContract):
     @pytest.fixture
     def source(self, tmp_path: Path) -> Source:
-        notes = [json.dumps({"id": f"n{number}", "text": f"Note {number}"}) for number in range(230)]
+        notes = [
+            json.dumps({"id": f"n{number}", "text": f"Note {number}"}) for number in range(230)
+        ]
         path = tmp_path / "notes.jsonl"
         path.write_text("\n".join([*notes, "no note"]) + "\n")
         place = sum(len(note) + 1 for note in notes)

@@ -200,7 +200,9 @@ def test_at_most_two_requests_a_second_go_to_a_host(server: HTTPServer) -> None:
 
 
 def test_the_pages_of_a_sitemap_are_read_too(server: HTTPServer) -> None:
-    index = f"<sitemapindex><sitemap><loc>{server.url_for('/more.xml')}</loc></sitemap></sitemapindex>"
+    index = (
+        f"<sitemapindex><sitemap><loc>{server.url_for('/more.xml')}</loc></sitemap></sitemapindex>"
+    )
     pages = f"<urlset><url><loc>{server.url_for('/listed')}</loc></url></urlset>"
     server.expect_request("/robots.txt").respond_with_data(f"Sitemap: {server.url_for('/i.xml')}")
     server.expect_request("/i.xml").respond_with_data(index, content_type="text/xml")

@@ -116,7 +116,11 @@ def test_an_attachment_is_what_it_was_and_beyond_its_limit_only_named(
 
     small, big = _only(_mbox(tmp_path / "mail", [message])).attachments
 
-    assert (small.name, small.media_type, small.content) == ("ö.pdf", "application/pdf", b"%PDF small")
+    assert (small.name, small.media_type, small.content) == (
+        "ö.pdf",
+        "application/pdf",
+        b"%PDF small",
+    )
     assert (big.name, big.size, big.content) == ("big.png", 101, None)
     assert big.sha256 == hashlib.sha256(b"x" * 101).hexdigest()
 
@@ -202,9 +206,7 @@ def test_only_a_line_of_an_envelope_behind_an_empty_one_begins_a_message(tmp_pat
 
     assert isinstance(one, SourceRecord)
     assert isinstance(two, SourceRecord)
-    assert one.body == (
-        "From here on it is mine.\nFrom x Mon Mar 2 10:00:00 2026\nFrom a letter\n"
-    )
+    assert one.body == ("From here on it is mine.\nFrom x Mon Mar 2 10:00:00 2026\nFrom a letter\n")
     assert two.title == "two"
 
 
@@ -228,9 +230,7 @@ def test_a_message_that_is_too_large_is_not_kept_in_memory(
         )
     )
 
-    assert large == Skipped(
-        "message at byte 0", "too_large", "a message of more than 1000 bytes"
-    )
+    assert large == Skipped("message at byte 0", "too_large", "a message of more than 1000 bytes")
     assert isinstance(fine, SourceRecord)
 
 

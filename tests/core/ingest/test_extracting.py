@@ -155,7 +155,9 @@ def test_a_pdf_that_ends_its_reader_is_refused_and_the_next_is_read() -> None:
         reader.close()
 
 
-def test_a_pdf_that_takes_too_long_is_refused_and_a_reader_that_went_away_is_started_again() -> None:
+def test_a_pdf_that_takes_too_long_is_refused_and_a_reader_that_went_away_is_started_again() -> (
+    None
+):
     reader = PdfReader(seconds=0.3)
     slow = pdf([[f"line {number}" for number in range(2_000)]] * 1_500)
     try:

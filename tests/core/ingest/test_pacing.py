@@ -8,7 +8,9 @@ from tallystick_ingest.pacing import bytes_of, with_checkpoints
 
 def _record(number: int, size: int = 1, attached: int = 0) -> SourceRecord:
     content = b"x" * attached
-    attachments = [Attachment(name="a", media_type="x/y", size=attached, sha256="", content=content)]
+    attachments = [
+        Attachment(name="a", media_type="x/y", size=attached, sha256="", content=content)
+    ]
     return SourceRecord(
         record_id=str(number),
         version="1",
