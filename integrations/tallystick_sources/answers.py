@@ -19,6 +19,18 @@ LARGEST_ANSWER = 20_000_000
 _RATE_REASONS = frozenset(
     ("rateLimitExceeded", "userRateLimitExceeded", "dailyLimitExceeded", "quotaExceeded")
 )
+_WITHHELD_REASONS = frozenset(
+    (
+        "appNotAuthorizedToFile",
+        "cannotDownloadAbusiveFile",
+        "cannotDownloadFile",
+        "cannotExportFile",
+        "fileNotDownloadable",
+        "fileNotExportable",
+        "insufficientFilePermissions",
+    )
+)
+"""Reasons of Google that concern one file, not the credential."""
 
 
 class NotThere(Exception):
@@ -106,6 +118,8 @@ def _refuse(answer: Answer, service: str) -> None:
         raise RateLimitReached(f"{service} asks to wait", retry_after(headers))
     if status == 403 and "exportSizeLimitExceeded" in reasons:
         raise TooLarge("a document that is too large to be exported")
+    if status == 403 and reasons & _WITHHELD_REASONS:
+        raise NotThere(f"{service} does not hand it out")
     if status in (401, 403):
         raise AuthorizationNeeded(f"{service} refuses the credential ({status})")
     if status in (404, 410):

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from importlib import import_module
 from typing import Any
-from urllib.parse import urljoin, urlsplit, urlunsplit
+from urllib.parse import urljoin, urlsplit
 
 from tallystick.errors import require
 from tallystick_ingest.contract import (
@@ -28,7 +27,7 @@ from tallystick_ingest.contract import (
     Unchanged,
     Yielded,
 )
-from tallystick_ingest.decoding import decode, media_type_of
+from tallystick_ingest.decoding import media_type_of
 from tallystick_ingest.pacing import with_checkpoints
 from tallystick_sources.answers import ServiceFailed
 
@@ -37,6 +36,7 @@ require("protego", extra="crawl")
 
 from httpx2 import HTTPError  # noqa: E402 - behind the guard
 
+from tallystick_sources.pages import address_of, read_page, read_sitemap  # noqa: E402
 from tallystick_sources.polite import (  # noqa: E402
     Fetched,
     Polite,
@@ -50,8 +50,6 @@ _SITEMAPS = 20
 """Sitemaps that are read of a site, with those that an index names."""
 _FAILURES = 3
 """Pages in a row that do not answer, after which the site does not."""
-_LINKS = 2_000
-"""Links that are read of a page."""
 _TEXTS = ("text/", "application/xhtml+xml", "application/pdf", "application/json")
 
 
@@ -165,7 +163,10 @@ class CrawlSource:
         kind = media_type_of(fetched.body) or fetched.media_type.partition(";")[0].strip().lower()
         if not kind.startswith(_TEXTS):
             return Skipped(place.url, "unsupported_type", f"{kind or 'nothing'} is not read"), []
-        page = _read(fetched, kind)
+        page = read_page(fetched, kind)
+        if "noindex" in page.robots:
+            asked = "the page asks not to be kept"
+            return Skipped(place.url, "refused_by_robots", asked), page.links
         is_copy = (
             page.canonical not in (None, place.url, fetched.url)
             and urlsplit(page.canonical or "").netloc == urlsplit(fetched.url).netloc
@@ -244,13 +245,6 @@ class _Frontier:
             self.queue.append(place)
 
 
-@dataclass(frozen=True, slots=True)
-class _Page:
-    title: str
-    canonical: str | None
-    links: list[str]
-
-
 def next_due(schedule: str, after: int) -> int:
     """Return when a schedule is due next: microseconds UTC, as `after`. `schedule` is that of cron,
     of five fields. Raises InvalidInput for one that is none.
@@ -268,63 +262,14 @@ def next_due(schedule: str, after: int) -> int:
 
 
 def _start(target: str) -> str:
-    url = _address(target.strip())
+    url = address_of(target.strip())
     if url is None:
         raise NotOfFormat(f"{target!r} is no address of a page, which begins with http or https")
     return url
 
 
-def _address(url: str) -> str | None:
-    """Return an address in one spelling, without what follows `#`; None for what is none."""
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        return None
-    scheme = parts.scheme.lower()
-    if scheme not in ("http", "https") or not host or parts.username or len(url) > 2_000:
-        return None
-    name = f"[{host}]" if ":" in host else host
-    default = {"http": 80, "https": 443}[scheme]
-    netloc = name if port in (None, default) else f"{name}:{port}"
-    return urlunsplit((scheme, netloc, parts.path or "/", parts.query, ""))
-
-
-def _read(fetched: Fetched, kind: str) -> _Page:
-    if kind not in ("text/html", "application/xhtml+xml"):
-        return _Page("", None, [])
-    etree, html = _lxml("etree"), _lxml("html")
-    text, _ = decode(fetched.body, fetched.media_type)
-    text = text.partition("?>")[2] if text.lstrip().startswith("<?xml") else text
-    try:
-        tree = html.document_fromstring(text.replace("\x00", ""), ensure_head_body=True)
-    except (etree.ParserError, ValueError):
-        return _Page("", None, [])
-    base = urljoin(fetched.url, (tree.xpath("string(//base/@href)") or "").strip())
-    links = [_joined(base, each) for each in tree.xpath("//a/@href")[:_LINKS]]
-    canonical = tree.xpath("string(//link[@rel='canonical']/@href)").strip()
-    return _Page(
-        " ".join((tree.findtext(".//title") or "").split()),
-        _joined(base, canonical) if canonical else None,
-        [link for link in dict.fromkeys(links) if link is not None],
-    )
-
-
-def _lxml(name: str) -> Any:
-    """A module of lxml, which says nothing of its types."""
-    return import_module(f"lxml.{name}")
-
-
-def _joined(base: str, link: str) -> str | None:
-    try:
-        return _address(urljoin(base, link.strip()))
-    except ValueError:
-        return None
-
-
 def _sitemap(site: Polite, start: str) -> list[str]:
     """Return the pages that the sitemaps of a host list, in their order."""
-    etree = _lxml("etree")
     waiting = list(dict.fromkeys([*site.sitemaps(start), urljoin(start, "/sitemap.xml")]))
     pages: dict[str, None] = {}
     read = 0
@@ -332,21 +277,11 @@ def _sitemap(site: Polite, start: str) -> list[str]:
         read += 1
         try:
             fetched = site.get(waiting.pop(0), None)
-        except Refused:
+        except (Refused, HTTPError):
             continue
-        body = fetched.body if fetched is not None else b""
-        if b"<!ENTITY" in body.upper():
-            continue
-        parser = etree.XMLParser(
-            resolve_entities=False, load_dtd=False, no_network=True, recover=True
-        )
-        tree = etree.fromstring(body, parser) if body.strip() else None
-        for place in () if tree is None else tree.iter("{*}loc"):
-            url = _joined(start, "".join(place.itertext()))
-            if url is not None and place.getparent().tag.endswith("sitemap"):
-                waiting.append(url)
-            elif url is not None:
-                pages[url] = None
+        listed, more = read_sitemap(fetched.body if fetched is not None else b"", start)
+        waiting += more
+        pages |= dict.fromkeys(listed)
     return list(pages)
 
 

@@ -110,9 +110,12 @@ class FilesSource:
                 yield root.name, self._item(root.parent, root.name, root, known)
             return
         after = tuple(cursor.split("/")) if cursor else ()
-        for path in _walk(root, (), after, ()):
+        for path, error in _walk(root, after):
             record_id = "/".join(path)
-            yield record_id, self._item(root, record_id, root.joinpath(*path), known)
+            if error:
+                yield record_id, Skipped(record_id or ".", "unreadable", f"a folder: {error}")
+            else:
+                yield record_id, self._item(root, record_id, root.joinpath(*path), known)
 
     def _item(self, root: Path, record_id: str, path: Path, known: Known) -> Yielded:
         try:
@@ -180,30 +183,51 @@ class _Rules(NamedTuple):
     spec: GitIgnoreSpec
 
 
-def _walk(
-    root: Path, folder: tuple[str, ...], after: tuple[str, ...], rules: tuple[_Rules, ...]
-) -> Iterator[tuple[str, ...]]:
-    """Yield the paths of files and links behind `after`, in the order of their parts.
+def _walk(root: Path, after: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the paths of files and links behind `after`, in the order of their parts, and of
+    folders that cannot be read, with why.
 
-    Folders that lie before it are not opened.
+    Folders that lie before `after` are not opened. Folders may be as deep as a system takes them.
     """
-    here = root.joinpath(*folder)
-    rules = (*rules, *_rules_of(here, len(folder)))
+    stack = [_open_folder(root, (), ())]
+    while stack:
+        folder = stack[-1]
+        if folder.error:
+            stack.pop()
+            if folder.path > after:
+                yield folder.path, folder.error
+        elif not folder.entries:
+            stack.pop()
+        else:
+            entry = folder.entries.pop()
+            path = (*folder.path, entry.name)
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if entry.name == _IGNORED or _is_ignored(path, is_folder, folder.rules):
+                continue
+            if not is_folder:
+                if path > after:
+                    yield path, ""
+            elif path >= after[: len(path)]:
+                stack.append(_open_folder(root, path, folder.rules))
+
+
+class _Folder(NamedTuple):
+    """A folder that is open: what is left of it, the last first."""
+
+    path: tuple[str, ...]
+    entries: list[os.DirEntry[str]]
+    rules: tuple[_Rules, ...]
+    error: str
+
+
+def _open_folder(root: Path, path: tuple[str, ...], rules: tuple[_Rules, ...]) -> _Folder:
+    here = root.joinpath(*path)
     try:
         with os.scandir(here) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
-        path = (*folder, entry.name)
-        is_folder = entry.is_dir(follow_symlinks=False)
-        if entry.name == _IGNORED or _is_ignored(path, is_folder, rules):
-            continue
-        if not is_folder:
-            if path > after:
-                yield path
-        elif path >= after[: len(path)]:
-            yield from _walk(root, path, after, rules)
+            entries = sorted(found, key=lambda entry: entry.name, reverse=True)
+    except OSError as error:
+        return _Folder(path, [], (), _said(error))
+    return _Folder(path, entries, (*rules, *_rules_of(here, len(path))), "")
 
 
 def _rules_of(folder: Path, depth: int) -> tuple[_Rules, ...]:

@@ -123,8 +123,9 @@ class GitHubSource:
         return with_checkpoints(self._after(place, commit, after, known), start)
 
     def authorize(self) -> None:
-        """Same as `Connector.authorize`."""
-        fetch(self._client, "GitHub", f"{self._base}/user")
+        """Same as `Connector.authorize`; without a token there is nothing to prove."""
+        place = "user" if "Authorization" in self._client.headers else "rate_limit"
+        fetch(self._client, "GitHub", f"{self._base}/{place}")
 
     def list_resources(self) -> Iterator[Resource]:
         """Same as `Connector.list_resources`: the repositories of the token."""
@@ -200,8 +201,8 @@ class GitHubSource:
     ) -> Yielded:
         if not _is_inside(path) or member.issym() or member.islnk():
             return Skipped(path, "outside", "a path or a link that leads out of the archive")
-        if not member.isreg():
-            return Skipped(path, "unsupported_type", "a device or a pipe")
+        if not member.isreg() or member.issparse():
+            return Skipped(path, "unsupported_type", "a device, a pipe or a file with holes")
         if member.size > LARGEST_FILE:
             return Skipped(path, "too_large", f"a file of {member.size} bytes")
         file = archive.extractfile(member)

@@ -26,6 +26,8 @@ REDIRECTS = 5
 SECONDS_BETWEEN = 0.5
 """Between two requests to a host."""
 _LARGEST_ROBOTS = 500_000
+_LONGEST_ANSWER = 60.0
+"""Seconds that an answer may take."""
 _LONGEST_DELAY = 60.0
 """Seconds between two requests that a robots.txt may ask for."""
 
@@ -220,10 +222,13 @@ class Polite:
         if name in ("etag", "last-modified"):
             headers["If-None-Match" if name == "etag" else "If-Modified-Since"] = value
         try:
+            began = self._clock()
             with self._client.stream("GET", url, headers=headers) as response:
                 raw = bytearray()
                 for piece in response.iter_raw(65_536):
                     raw += piece
+                    if self._clock() - began > _LONGEST_ANSWER:
+                        raise Refused("too_slow", f"an answer of more than {_LONGEST_ANSWER:.0f} s")
                     if len(raw) > largest:
                         raise Refused("too_large", f"a page of more than {largest} bytes")
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:

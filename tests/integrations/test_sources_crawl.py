@@ -182,6 +182,26 @@ def test_robots_are_obeyed_and_their_delay_is_kept(server: HTTPServer) -> None:
     assert pace.waits[1:] == [3.0] * (len(pace.waits) - 1)
 
 
+def test_a_page_may_ask_not_to_be_kept_or_followed(server: HTTPServer) -> None:
+    kept_out = '<meta name="Robots" content="NOINDEX, nofollow">'
+    _serve(
+        server,
+        {
+            "/": _page("Home", "/a", "/b"),
+            "/a": _page("A", "/c", head=kept_out),
+            "/b": lambda _: Response(
+                _page("B"), headers={"X-Robots-Tag": "noindex"}, mimetype="text/html"
+            ),
+            "/c": _page("C"),
+        },
+    )
+
+    items = _read(server)
+
+    assert _reasons(items) == {"/a": "refused_by_robots", "/b": "refused_by_robots"}
+    assert _paths(items) == ["/"]
+
+
 def test_a_host_that_cannot_say_its_rules_is_not_read(server: HTTPServer) -> None:
     server.expect_request("/robots.txt").respond_with_data("", 500)
     _serve(server, {"/": _page("Home")})

@@ -162,6 +162,28 @@ def test_a_file_that_changes_while_it_is_read_is_skipped(
     assert first == Skipped("busy.log", "unreadable", "a file that changes while it is read")
 
 
+def test_folders_may_be_deep_and_one_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    deep = tmp_path
+    for _ in range(1_200):
+        deep = deep / "d"
+    subprocess.run(["mkdir", "-p", str(deep)], check=True)
+    (deep / "end.txt").write_text("end")
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    (closed / "a.txt").write_text("a")
+    closed.chmod(0)
+
+    try:
+        items = _read(tmp_path)
+    finally:
+        closed.chmod(0o700)
+        subprocess.run(["rm", "-r", str(tmp_path / "d")], check=True)  # Python's own recurses
+
+    assert f"{'d/' * 1_200}end.txt" in items
+    if os.geteuid() != 0:
+        assert items["closed"] == Skipped("closed", "unreadable", "a folder: Permission denied")
+
+
 def test_a_path_outside_of_the_roots_is_refused(tmp_path: Path) -> None:
     _write(tmp_path, {"allowed/a.txt": "a", "other/b.txt": "b"})
     (tmp_path / "allowed/link").symlink_to(tmp_path / "other")

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -28,6 +29,9 @@ from tallystick_ingest.contract import (
 from tallystick_sources.gdrive import OWN_DRIVE, GoogleDriveSource
 
 _DOCUMENT = "application/vnd.google-apps.document"
+
+
+_REFUSED = {b"too large": "exportSizeLimitExceeded", b"withheld": "cannotDownloadFile"}
 
 
 class Drive:
@@ -94,13 +98,13 @@ class Drive:
         return _json({"changes": page, token: str(start + len(page))})
 
     def _file(self, request: Request) -> Response:
-        identity = request.path.split("/")[2]
+        identity = unquote(request.path.split("/")[2])
         if identity not in self.files:
             return Response(status=404)
         if request.path.endswith("/export") or request.args.get("alt") == "media":
             self.downloads.append(f"{request.path}?{request.args.get('mimeType', '')}")
-            if self.bodies[identity] == b"too large":
-                reasons = [{"reason": "exportSizeLimitExceeded"}]
+            if self.bodies[identity] in _REFUSED:
+                reasons = [{"reason": _REFUSED[self.bodies[identity]]}]
                 return _json({"error": {"errors": reasons}}, 403)
             return Response(self.bodies[identity])
         return _json(self.files[identity])
@@ -220,6 +224,7 @@ def test_a_feed_that_forgot_the_place_is_read_from_the_list_again(drive: Drive) 
 def test_a_file_that_is_too_large_or_went_away_is_skipped(drive: Drive) -> None:
     drive.put("huge", b"x", size="60000000")
     drive.put("doc", b"too large", _DOCUMENT)
+    drive.put("view only", b"withheld")
     drive.feed.clear()
 
     skipped = [item for item in _read(drive) if isinstance(item, Skipped)]
@@ -227,6 +232,7 @@ def test_a_file_that_is_too_large_or_went_away_is_skipped(drive: Drive) -> None:
     assert [(item.record_id, item.reason) for item in skipped] == [
         ("huge", "too_large"),
         ("doc", "too_large"),
+        ("view only", "not_found"),
     ]
 
 

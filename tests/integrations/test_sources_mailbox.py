@@ -11,7 +11,8 @@ import pytest
 
 from tallystick.testing.source_contract import Source, SourceContract
 from tallystick_ingest.contract import Checkpoint, NotOfFormat, Skipped, SourceRecord, Yielded
-from tallystick_sources import mailbox as reading
+from tallystick_sources import mailbox as mailboxes
+from tallystick_sources import messages
 from tallystick_sources.mailbox import MailboxSource
 
 
@@ -109,7 +110,7 @@ def test_a_message_has_its_thread_people_subject_time_and_labels(tmp_path: Path)
 def test_an_attachment_is_what_it_was_and_beyond_its_limit_only_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LARGEST_ATTACHMENT", 100)
+    monkeypatch.setattr(messages, "LARGEST_ATTACHMENT", 100)
     message = _message(1)
     message.add_attachment(b"%PDF small", maintype="application", subtype="pdf", filename="ö.pdf")
     message.add_attachment(b"x" * 101, maintype="image", subtype="png", filename="../../big.png")
@@ -220,7 +221,8 @@ def test_a_text_without_headers_is_skipped_and_the_next_is_read(tmp_path: Path) 
 def test_a_message_that_is_too_large_is_not_kept_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LARGEST_MESSAGE", 1_000)
+    monkeypatch.setattr(mailboxes, "LARGEST_MESSAGE", 1_000)
+    monkeypatch.setattr(messages, "LARGEST_MESSAGE", 1_000)
 
     large, fine = _read(
         _raw(
@@ -258,6 +260,30 @@ def test_a_mailbox_of_ten_thousand_goes_on_without_reading_what_was_taken(tmp_pa
 
     assert len(cursors) == 100
     assert sum(isinstance(item, SourceRecord) for item in rest) == 200
+
+
+def test_a_mailbox_that_was_written_anew_is_read_from_its_begin(tmp_path: Path) -> None:
+    path = _mbox(tmp_path / "mail", [_message(number) for number in range(5)])
+    cursor = str(path.stat().st_size)
+    path.unlink()
+    _mbox(path, [_message(number) for number in range(3)])
+
+    items = list(MailboxSource().records(str(path), cursor, lambda _: None))
+    behind = list(MailboxSource().records(str(path), "100", lambda _: None))
+
+    assert len(items) == len(behind) == 4
+
+
+def test_mail_that_came_since_is_what_comes_after_the_last_checkpoint(tmp_path: Path) -> None:
+    path = _mbox(tmp_path / "mail", [_message(number) for number in range(3)])
+    *_, last = MailboxSource().records(str(path), None, lambda _: None)
+    assert isinstance(last, Checkpoint)
+    _mbox(path, [_message(7)])
+
+    [new, _] = MailboxSource().records(str(path), last.cursor, lambda _: None)
+
+    assert isinstance(new, SourceRecord)
+    assert new.title == "Herons, part 7"
 
 
 def test_what_is_no_mailbox_is_refused_with_what_was_found(tmp_path: Path) -> None:
