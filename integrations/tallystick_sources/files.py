@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,9 @@ from pathspec import GitIgnoreSpec  # noqa: E402 - behind the guard
 LARGEST_FILE = 50_000_000
 """Bytes of a file that is read."""
 _IGNORE_FILE = ".gitignore"
-_LARGEST_IGNORE_FILE = 1_000_000
+_LARGEST_IGNORE_FILE = 200_000
+_MOST_STARS = 3
+"""In a part of a pattern."""
 _IGNORED = ".git"
 
 
@@ -152,7 +155,7 @@ class FilesSource:
                     raise _Refused("unreadable", "something else came in the place of the file")
                 if before.st_size > self._largest:
                     raise _Refused("too_large", f"a file of {before.st_size} bytes")
-                body = file.read(self._largest + 1)
+                body = file.read(before.st_size + 1)
                 after = os.fstat(file.fileno())
             if _version(before) == _version(after) and len(body) == after.st_size:
                 return SourceRecord(
@@ -244,10 +247,15 @@ def _rules_of(folder: Path, depth: int) -> tuple[_Rules, ...]:
 
 
 def _is_pattern(line: str) -> bool:
-    """Whether a line is a pattern: git ignores one that it cannot read, and so do we."""
+    """Whether a line is a pattern: git ignores one that it cannot read, and so do we.
+
+    One with many stars is ignored too: a name could be made for which it is matched for minutes.
+    """
+    if any(part.replace("**", "*").count("*") > _MOST_STARS for part in line.split("/")):
+        return False
     try:
         GitIgnoreSpec.from_lines([line])
-    except ValueError:
+    except (ValueError, re.error):
         return False
     return True
 

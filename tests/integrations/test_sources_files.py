@@ -100,6 +100,12 @@ def test_what_git_ignores_is_left_out(tmp_path: Path) -> None:
     assert sorted(_read(tmp_path)) == sorted(listed.stdout.decode().split("\0")[:-1])
 
 
+def test_a_pattern_that_is_none_or_is_made_to_take_hours_is_ignored(tmp_path: Path) -> None:
+    _write(tmp_path, {".gitignore": f"[z-a]\n{'*a' * 20}b\n*.log\n", "a" * 200: "1", "b.log": "1"})
+
+    assert sorted(_read(tmp_path)) == [".gitignore", "a" * 200]
+
+
 def test_a_link_is_followed_only_within_the_folder(tmp_path: Path) -> None:
     root = tmp_path / "root"
     _write(root, {"a.txt": "inside", "sub/b.txt": "b"})

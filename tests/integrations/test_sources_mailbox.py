@@ -8,6 +8,8 @@ from email.message import EmailMessage
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tallystick.testing.source_contract import Source, SourceContract
 from tallystick_ingest.contract import Checkpoint, NotOfFormat, Skipped, SourceRecord, Yielded
@@ -209,6 +211,26 @@ def test_only_a_line_of_an_envelope_behind_an_empty_one_begins_a_message(tmp_pat
     assert isinstance(two, SourceRecord)
     assert one.body == ("From here on it is mine.\nFrom x Mon Mar 2 10:00:00 2026\nFrom a letter\n")
     assert two.title == "two"
+
+
+_PIECES = [
+    b"From: ", b"Subject: ", b"Date: ", b"Content-Type: multipart/mixed; boundary=x", b"\n", b"\n\n",
+    b"--x", b"--x--", b"Content-Type: text/html; charset=", b"Content-Transfer-Encoding: base64",
+    b"Content-Disposition: attachment; filename*=utf-8''", b"=?utf-8?q?", b"?=", b"<a@b>", b",", b";",
+    b'"', b"(", b"\\", b"message/rfc822", b"References: ", b"Content-Type: ", b" ", b"\xff", b"\x00",
+    b"multipart/alternative", b"utf-7", b"+2AA-", b"\r", b"%", b"'", b"==", b"99999",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(_PIECES) | st.binary(max_size=5), max_size=40))
+def test_whatever_a_message_holds_it_is_a_record_or_skipped(pieces: list[bytes]) -> None:
+    item = messages.read_message(b"".join(pieces), "name", "", (), lambda _: None)
+
+    assert isinstance(item, SourceRecord | Skipped)
+    if isinstance(item, SourceRecord):
+        said = [item.record_id, item.title, item.thread or "", *item.participants, *item.labels]
+        said += [str(item.body), *(attachment.name for attachment in item.attachments)]
+        assert "\x00" not in "".join(said).encode("utf-8").decode("utf-8")
 
 
 def test_a_text_without_headers_is_skipped_and_the_next_is_read(tmp_path: Path) -> None:

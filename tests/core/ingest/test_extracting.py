@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.hostile_files import HOSTILE, encrypted_pdf, pdf, write_hostile
 
 from tallystick.errors import MissingExtra
@@ -122,6 +124,22 @@ def test_a_body_without_text_says_why(body: bytes, media_type: str, reason: str)
 
     assert refused.value.reason == reason
     assert refused.value.detail
+
+
+@given(
+    st.binary(max_size=300) | st.text(max_size=200),
+    st.sampled_from(
+        ["", "text/html", "application/xml", "text/markdown", "text/x-rst", "a/b; charset=utf-7"]
+    ),
+)
+def test_whatever_a_body_holds_it_gives_text_or_a_reason(body: bytes | str, kind: str) -> None:
+    try:
+        extracted = extract(body, kind, "name")
+    except Unextractable as refused:
+        assert refused.detail
+    else:
+        assert "\x00" not in extracted.text
+        assert isinstance(body, str) or extracted.text.encode("utf-8")
 
 
 def test_the_text_of_xml_is_that_of_its_elements() -> None:
