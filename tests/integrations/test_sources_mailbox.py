@@ -214,12 +214,40 @@ def test_only_a_line_of_an_envelope_behind_an_empty_one_begins_a_message(tmp_pat
 
 
 _PIECES = [
-    b"From: ", b"Subject: ", b"Date: ", b"Content-Type: multipart/mixed; boundary=x", b"\n", b"\n\n",
-    b"--x", b"--x--", b"Content-Type: text/html; charset=", b"Content-Transfer-Encoding: base64",
-    b"Content-Disposition: attachment; filename*=utf-8''", b"=?utf-8?q?", b"?=", b"<a@b>", b",", b";",
-    b'"', b"(", b"\\", b"message/rfc822", b"References: ", b"Content-Type: ", b" ", b"\xff", b"\x00",
-    b"multipart/alternative", b"utf-7", b"+2AA-", b"\r", b"%", b"'", b"==", b"99999",
-]  # fmt: skip
+    b"From: ",
+    b"Subject: ",
+    b"Date: ",
+    b"Content-Type: multipart/mixed; boundary=x",
+    b"\n",
+    b"\n\n",
+    b"--x",
+    b"--x--",
+    b"Content-Type: text/html; charset=",
+    b"Content-Transfer-Encoding: base64",
+    b"Content-Disposition: attachment; filename*=utf-8''",
+    b"=?utf-8?q?",
+    b"?=",
+    b"<a@b>",
+    b",",
+    b";",
+    b'"',
+    b"(",
+    b"\\",
+    b"message/rfc822",
+    b"References: ",
+    b"Content-Type: ",
+    b" ",
+    b"\xff",
+    b"\x00",
+    b"multipart/alternative",
+    b"utf-7",
+    b"+2AA-",
+    b"\r",
+    b"%",
+    b"'",
+    b"==",
+    b"99999",
+]
 
 
 @given(st.lists(st.sampled_from(_PIECES) | st.binary(max_size=5), max_size=40))
