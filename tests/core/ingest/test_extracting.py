@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.hostile_files import HOSTILE, encrypted_pdf, pdf, write_hostile
 
 from tallystick.errors import MissingExtra
+from tallystick_ingest import pdf_child
 from tallystick_ingest.decoding import decode
 from tallystick_ingest.extracting import Extracted, Unextractable, extract
 from tallystick_ingest.pdf_text import PdfReader
@@ -160,6 +161,23 @@ def test_a_pdf_is_read_page_by_page_in_one_process() -> None:
         assert reader._child is child
     finally:
         reader.close()
+
+
+def test_without_a_binary_of_pdfium_the_other_library_reads_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pdf_child, "_has_pdfium", lambda: False)
+
+    assert pdf_child.read(pdf([["They eat fish."], ["They rest."]])) == {
+        "text": "They eat fish.\n\nThey rest.",
+        "title": "",
+    }
+    refused = [encrypted_pdf(), pdf([["x"]] * 2_001), b"%PDF-1.7 broken"]
+    assert [pdf_child.read(body)["reason"] for body in refused] == [
+        "encrypted",
+        "too_large",
+        "unreadable",
+    ]
 
 
 def test_a_pdf_that_ends_its_reader_is_refused_and_the_next_is_read() -> None:
