@@ -73,6 +73,8 @@ class CrawlSource:
     name = "crawl"
     version = "1"
     privacy_class: PrivacyClass = "public"
+    reads_paths = False
+    """A target is no path of this machine."""
     metadata_schema: Mapping[str, Any] = {
         "type": "object",
         "properties": {

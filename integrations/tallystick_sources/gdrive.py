@@ -61,6 +61,8 @@ class GoogleDriveSource:
     name = "gdrive"
     version = "1"
     privacy_class: PrivacyClass = "personal"
+    reads_paths = False
+    """A target is no path of this machine."""
     metadata_schema: Mapping[str, Any] = {
         "type": "object",
         "properties": {

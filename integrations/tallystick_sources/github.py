@@ -66,6 +66,8 @@ class GitHubSource:
     name = "github"
     version = "1"
     privacy_class: PrivacyClass = "internal"
+    reads_paths = False
+    """A target is no path of this machine."""
     metadata_schema: Mapping[str, Any] = {
         "type": "object",
         "properties": {

@@ -34,6 +34,7 @@ def test_the_five_are_declared_by_their_names() -> None:
         source = getattr(import_module(module), kind)()
         assert source.name == name
         assert isinstance(source, Connector) == (name in CONNECTORS)
+        assert getattr(source, "reads_paths", True) == (name in ("files", "mailbox"))
         assert name in project["optional-dependencies"]
 
 
