@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from tallystick_ingest.decoding import Unextractable, decode, has_mark, media_type_of
 from tallystick_ingest.html_text import page_text, xml_text
-from tallystick_ingest.markup import first_heading, markdown, restructured
+from tallystick_ingest.markup import markdown, restructured, title_of
 from tallystick_ingest.pdf_text import READER
 
 __all__ = ["LARGEST_TEXT", "Extracted", "Unextractable", "extract"]
@@ -56,7 +56,7 @@ def extract(body: str | bytes, media_type: str, name: str = "") -> Extracted:
         kind = media_type_of(body) or kind
         if kind == "application/pdf":
             text, title = READER.read(body)
-            return _finish(Extracted(text, title or first_heading(text), ("pdf/text-1",)))
+            return _finish(Extracted(text, title or title_of(text), ("pdf/text-1",)))
     if not body:
         raise Unextractable("empty", "nothing")
     if kind.startswith(_WITHOUT_TEXT) or _is_binary(body, kind):
@@ -71,16 +71,16 @@ def extract(body: str | bytes, media_type: str, name: str = "") -> Extracted:
 def _by_kind(text: str, kind: str) -> Extracted:
     if kind in _PAGES:
         found, title, transform = page_text(text)
-        return Extracted(found, title or first_heading(found), (transform,))
+        return Extracted(found, title or title_of(found), (transform,))
     if kind.endswith(("/xml", "+xml")):
         return Extracted(xml_text(text), "", ("xml/text-1",))
     if kind in _RESTRUCTURED:
         changed = restructured(text)
-        return Extracted(changed, first_heading(changed), ("rst/headings-1",))
+        return Extracted(changed, title_of(changed), ("rst/headings-1",))
     if kind in _MARKDOWN:
         changed = markdown(text)
         is_same = changed.splitlines() == text.splitlines()
-        title = first_heading(changed)
+        title = title_of(changed)
         return Extracted(text, title) if is_same else Extracted(changed, title, ("md/headings-1",))
     return Extracted(text)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 _UNDERLINE = re.compile(r"([=\-`:.'\"~^_*+#<>])\1{2,}\s*$")
 _SETEXT = re.compile(r" {0,3}(=+|-+)\s*$")
@@ -58,8 +59,18 @@ def restructured(text: str) -> str:
     return "\n".join(lines)
 
 
-def first_heading(text: str) -> str:
-    """Return the text of the first heading of Markdown outside of code, or nothing."""
+def title_of(text: str) -> str:
+    """Return the heading of Markdown that stands above all others, or nothing.
+
+    It is the first one, and no other is on its level: of chapters side by side none is the title.
+    """
+    headings = _headings(text)
+    level, title = next(headings, (0, ""))
+    return title if all(other > level for other, _ in headings) else ""
+
+
+def _headings(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the level and text of each heading outside of code."""
     fence = ""
     for line in text.splitlines():
         match = _FENCE.match(line)
@@ -68,8 +79,7 @@ def first_heading(text: str) -> str:
         elif match and match[1].startswith(fence):
             fence = ""
         elif not fence and (heading := _ATX.match(line)):
-            return heading[2]
-    return ""
+            yield len(heading[1]), heading[2]
 
 
 def _is_paragraph(line: str) -> bool:

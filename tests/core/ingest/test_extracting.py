@@ -75,6 +75,21 @@ def test_headings_begin_with_a_sign_whatever_they_were(body: str, name: str, tex
 
 
 @pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("# Birds\n\n## Herons\n\n## Storks\n", "Birds"),
+        ("## Birds\n\ntext", "Birds"),
+        ("# One\n\n# Two\n", ""),
+        ("## One\n\n# Two\n", ""),
+        ("```\n# no heading\n```\n\n# Birds\n", "Birds"),
+        ("text", ""),
+    ],
+)
+def test_the_title_is_the_heading_above_all_others(text: str, title: str) -> None:
+    assert extract(text, "text/markdown").title == title
+
+
+@pytest.mark.parametrize(
     ("body", "media_type", "text", "transforms"),
     [
         ("Zürich".encode(), "text/plain", "Zürich", ()),
