@@ -59,6 +59,9 @@ def _record(raw: bytes, folder: str, labels: tuple[str, ...], known: Known) -> Y
     participants = _participants(message)
     if not body.strip() and not attachments and not subject:
         raise Unextractable("empty", "a message without subject, text and attachments")
+    if not body.strip():  # the subject, or the names of what is attached, is all that it says
+        body = subject or ", ".join(attachment.name for attachment in attachments)
+        media_type, transforms = "text/plain", ("subject/1",)
     if not message.keys() or not (participants or subject or _header(message, "date")):
         raise Unextractable("not_of_format", "a text without the headers of a message")
     message_id = _first_id(_header(message, "message-id"))

@@ -128,6 +128,19 @@ def test_an_attachment_is_what_it_was_and_beyond_its_limit_only_named(
     assert big.sha256 == hashlib.sha256(b"x" * 101).hexdigest()
 
 
+def test_a_message_that_only_carries_something_says_its_subject(tmp_path: Path) -> None:
+    message = _message(1)
+    message.set_content("")
+    message.add_attachment(b"%PDF", maintype="application", subtype="pdf", filename="scan.pdf")
+    unnamed = _raw(tmp_path / "raw", b"From: a@b.c\nContent-Type: image/png; name=a.png\n\nx\n")
+
+    record = _only(_mbox(tmp_path / "mail", [message]))
+
+    assert (record.body, record.transforms) == ("Herons, part 1", ("subject/1",))
+    assert len(record.attachments) == 1
+    assert _only(unnamed).body == "a.png"
+
+
 def test_of_alternatives_the_plain_text_is_taken_and_a_page_only_without_one(
     tmp_path: Path,
 ) -> None:
