@@ -250,6 +250,10 @@ bench-scale: $(VENV)/.dev ## measure writers of several processes on PostgreSQL,
 bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and what is taken for one and is none; ARGS="--turns FILE" counts turns that a memory changes
 	@$(BIN)/python -m tests.benchmarks.redaction $(ARGS)
 
+.PHONY: bench-extraction
+bench-extraction: $(VENV)/.dev ## measure reading pages and PDFs into text beside trafilatura and pypdfium2 alone; exits 1 above twice their time
+	@$(BIN)/python -m tests.benchmarks.extraction $(ARGS)
+
 .PHONY: release
 release: $(VENV)/release/.made ## build and check a release in dist/: wheel, sdist, thin distributions, SBOM; ARGS=--extras installs each extra
 	@UV=$(UV) $(VENV)/release/bin/python -m tests.release $(ARGS)

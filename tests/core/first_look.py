@@ -18,12 +18,15 @@ FIRST_LOOK = {
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
     "test_extension.py": "graph/extension ingest/contract ingest/extension learning/extension "
     "work/extension",
+    "ingest/test_extracting.py": "ingest/decoding ingest/html_text ingest/markup ingest/pdf_child "
+    "ingest/pdf_text",
+    "../integrations/test_sources_files.py": "testing/source_contract",
     "memory/test_matching.py": "access/confirm",
     "memory/test_secrets.py": "upkeep/imported_secrets",
     "ingest/test_imports.py": "ingest/adapters ingest/health ingest/import_job ingest/ingest "
     "ingest/preparing ingest/removal ingest/replaying ingest/storing storage/rows/source_rows "
     "errors/sources storage/engine/document_tables",
-    "ingest/test_documents.py": "ingest/adding ingest/extracting records/documents "
+    "ingest/test_documents.py": "ingest/adding records/documents "
     "storage/rows/documents",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
     "compiler/test_rules.py": "policy/rules",

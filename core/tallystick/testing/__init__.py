@@ -2,8 +2,9 @@
 implementations.
 
 Fakes stand in for the model, the clock and the ids only; everything else is real. The suites in
-`tally_contract`, `adapter_contract`, `capture` and `request_contract` need pytest and are imported
-from there; the fixture `tape` comes with the plugin that pytest finds by itself.
+`tally_contract`, `adapter_contract`, `capture`, `request_contract` and `source_contract` need
+pytest and are imported from there; the fixture `tape` comes with the plugin that pytest finds by
+itself.
 """
 
 from importlib import import_module

@@ -1,0 +1,43 @@
+"""Pacing: checkpoints between the records of an adapter, as often as the contract asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tallystick_ingest.contract import (
+    CHECKPOINT_BYTES,
+    CHECKPOINT_RECORDS,
+    Checkpoint,
+    SourceRecord,
+    Yielded,
+)
+
+
+def with_checkpoints(
+    items: Iterable[tuple[str, Yielded | None]], start: str | None = None
+) -> Iterator[Yielded]:
+    """Yield items with checkpoints between them, and one at the end.
+
+    Each item comes with the cursor of the place behind it; None moves the cursor alone. `start` is
+    the cursor of the place before the first: without it and without an item nothing is yielded.
+    """
+    cursor, records, size = start, 0, 0
+    for behind, item in items:
+        if item is not None:
+            weight = bytes_of(item)
+            if records == CHECKPOINT_RECORDS or (records and size + weight > CHECKPOINT_BYTES):
+                if cursor is not None:
+                    yield Checkpoint(cursor)
+                records = size = 0
+            yield item
+            records, size = records + 1, size + weight
+        cursor = behind
+    if cursor is not None:
+        yield Checkpoint(cursor)
+
+
+def bytes_of(item: Yielded) -> int:
+    """Return the bytes of a record's body and attachments; a character of a text counts as one."""
+    if not isinstance(item, SourceRecord):
+        return 0
+    return len(item.body) + sum(len(each.content or b"") for each in item.attachments)
