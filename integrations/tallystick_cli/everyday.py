@@ -12,6 +12,7 @@ from tallystick.errors import InvalidInput
 from tallystick.records import ContextPack, Explored, Scope
 from tallystick.tally import BoundTally
 from tallystick_cli.commands import Answer, Call, command
+from tallystick_cli.inputs import NAME_AND_JSON, read_attributes
 from tallystick_cli.output import print_view
 from tallystick_cli.session import readable_scopes
 from tallystick_cli.views import memories as views
@@ -30,6 +31,7 @@ _NAMESPACE = {"namespace": "Of the items of stores those beneath it, one part ea
     "remember",
     scope="home",
     tally="create",
+    without=("attributes",),
     helps={"content": "What to remember, word for word; - or nothing reads standard input."},
 )
 def remember(
@@ -39,11 +41,13 @@ def remember(
     source_uri: Annotated[str | None, "Address of where it came from."] = None,
     source_title: Annotated[str | None, "Title of where it came from."] = None,
     source_type: Annotated[str | None, "Such as file, tool or user."] = None,
+    attribute: Annotated[tuple[str, ...], NAME_AND_JSON] = (),
 ) -> Answer:
     text = _standard_input() if content in (None, _HERE) else content
     parts = {"uri": source_uri, "title": source_title, "source_type": source_type}
     source = call.arguments.pop("source", {}) | {each: parts[each] for each in parts if parts[each]}
-    stored = call.do(content=text, source=source or None)
+    attributes = read_attributes(attribute) or None
+    stored = call.do(content=text, source=source or None, attributes=attributes)
     line = views.remembered_line(stored, call.bound.scope)
     return Answer(stored, [line, *map(note, stored.warnings)])
 

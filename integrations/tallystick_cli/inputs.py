@@ -40,6 +40,26 @@ def option_of(name: str, *, is_several: bool = False) -> str:
     return _SPELLINGS.get(name, f"--{name.replace('_', '-')}")
 
 
+NAME_AND_JSON = "A further field, NAME=JSON or NAME=text, such as priority=high"
+"""The help of an attribute."""
+
+
+def read_attributes(typed: Iterable[str]) -> dict[str, Any]:
+    """Return the attributes that were typed as NAME=JSON; what is no JSON is a text. Raises
+    InvalidInput.
+    """
+    attributes: dict[str, Any] = {}
+    for each in typed:
+        name, sign, value = each.partition("=")
+        if not sign or not name.strip():
+            raise InvalidInput(f"--attribute takes NAME=JSON, not {each!r}.", argument="attribute")
+        try:
+            attributes[name.strip()] = json.loads(value)
+        except ValueError:
+            attributes[name.strip()] = value
+    return attributes
+
+
 class Input:
     """An argument as a person types it."""
 

@@ -12,6 +12,7 @@ from tallystick.errors import InvalidInput
 from tallystick.records import JsonObject, Proposal, Reflected, ReviewDecision
 from tallystick.records.escaping import visible
 from tallystick_cli.commands import Answer, Call, command, operation_command
+from tallystick_cli.inputs import NAME_AND_JSON, read_attributes
 from tallystick_cli.output import print_view
 from tallystick_cli.session import confirm, id_of, require_person
 from tallystick_cli.views import memories as views
@@ -35,10 +36,23 @@ def modify(
         bool | None, typer.Option("--pin/--unpin", help="Whether to keep it in every pack.")
     ] = None,
     lock: Annotated[bool, "Let no agent change it for a while."] = False,
+    attribute: Annotated[tuple[str, ...], f"{NAME_AND_JSON}; null removes it"] = (),
+    depends_on: Annotated[tuple[str, ...], "Id of a memory that comes before it"] = (),
+    independent_of: Annotated[tuple[str, ...], "Id of one that comes before it no longer"] = (),
+    related_to: Annotated[tuple[str, ...], "Id of a memory that it points to"] = (),
+    unrelated_to: Annotated[tuple[str, ...], "Id of one that it points to no longer"] = (),
 ) -> Any:
     fields = {"content": content, "kind": kind, "importance": importance, "pinned": pinned}
     changes = {name: value for name, value in fields.items() if value is not None}
     changes |= call.arguments.pop("changes", {}) | ({"tags": list(tag)} if tag else {})
+    if attribute:
+        changes["attributes"] = read_attributes(attribute)
+    for name, added, removed in (
+        ("depends_on", depends_on, independent_of),
+        ("related_to", related_to, unrelated_to),
+    ):
+        if added or removed:
+            changes[name] = {"add": list(map(id_of, added)), "remove": list(map(id_of, removed))}
     override = call.arguments.pop("manual_override", lock)
     return call.do(changes=changes, manual_override=override)
 

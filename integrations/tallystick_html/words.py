@@ -168,6 +168,8 @@ HAPPENED: Mapping[str, str] = {
     "memory.add": "captured",
     "memory.seen": "seen again",
     "memory.update": "changed",
+    "memory.link": "linked",
+    "memory.unlink": "unlinked",
     "memory.forget": "forgot",
     "memory.recover": "recovered",
     "memory.correct": "corrected",
@@ -215,6 +217,8 @@ EVENTS: Mapping[str, str] = {
     "PROMOTE": "promoted",
     "SHARE": "shared",
     "ERASE": "erased",
+    "LINK": "linked",
+    "UNLINK": "unlinked",
 }
 
 _PARTS: Mapping[str, str] = {

@@ -85,6 +85,7 @@ class Add(Arguments):
     kind: str = "note"
     subject: str | None = None
     tags: Texts = ()
+    attributes: JsonObject | None = None
     project: Project = None
     source: str | None = None
     occurred_at: Time = None

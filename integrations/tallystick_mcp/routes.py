@@ -85,6 +85,7 @@ ADD: Route = _route(
     "kind",
     "subject",
     "tags",
+    "attributes",
     "source",
     "occurred_at",
     "valid_until",

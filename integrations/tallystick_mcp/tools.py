@@ -352,6 +352,10 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         fields_of_call["adapter"] = action
     if action in ("accept", "defer", "reject", "undo"):
         fields_of_call["decision"] = "edit" if fields_of_call.get("changes") else action
+    if action == "modify" and "replace_attributes" in (arguments.changes or {}):
+        changes = {**(arguments.changes or {})}
+        fields_of_call |= {"replace_attributes": changes.pop("replace_attributes")}
+        fields_of_call["changes"] = changes
     if action in ("pin", "unpin"):
         fields_of_call["changes"] = {"pinned": action == "pin"}
     if arguments.changes is not None and "manual_override" in arguments.changes:

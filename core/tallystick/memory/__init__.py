@@ -11,6 +11,8 @@ from tallystick.memory.explore import explore, warm
 from tallystick.memory.history import activity, history, reads
 from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
+from tallystick.memory.labels import require_known_labels
+from tallystick.memory.links import read_link_changes
 from tallystick.memory.matching import ForgetRequest, forget_matching
 from tallystick.memory.packs import pack, wake
 from tallystick.memory.read import get, list_memories, newest
@@ -37,6 +39,7 @@ __all__ = [
     "dependencies",
     "activity",
     "explore",
+    "read_link_changes",
     "reads",
     "forget",
     "forget_matching",
@@ -53,6 +56,7 @@ __all__ = [
     "recall",
     "recover",
     "remember",
+    "require_known_labels",
     "source",
     "warm",
     "wake",

@@ -19,6 +19,12 @@ from tallystick.errors import (
 from tallystick.memory.conclusions import conclusions_of, settle_by_origins, withdraw_copies
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
+from tallystick.memory.links import (
+    CHANGEABLE_LINKS,
+    change_links,
+    plan_links,
+    read_link_changes,
+)
 from tallystick.memory.memory_write import MemoryWrite, Permitted
 from tallystick.memory.secrets import Admitted, admit_fields, without_secrets
 from tallystick.records import (
@@ -32,6 +38,7 @@ from tallystick.records import (
     JsonObject,
     Memory,
     SourceRef,
+    attributes_with_moments,
     is_storable,
     require_json_size,
     require_length,
@@ -87,8 +94,10 @@ def modify(
     idempotency_key: str | None = None,
     correlation_id: str | None = None,
     lock_until: int | None = None,
+    replace_attributes: bool = False,
 ) -> Change:
-    """Change fields of an active memory; the old version stays in its history.
+    """Change fields of an active memory; the old version stays in its history. `attributes` are
+    merged by key, where None removes one, unless they replace all.
 
     With `lock_until` (microseconds UTC) a person locks the edit: until then no agent may change the
     memory.
@@ -97,12 +106,17 @@ def modify(
     IdempotencyMismatch; then nothing changed.
     """
     require_reason(reason)
-    unknown = sorted(set(changes) - set(CHANGEABLE))
+    unknown = sorted(set(changes) - {*CHANGEABLE, *CHANGEABLE_LINKS})
     if unknown or not changes:
         problem = (
             f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
         )
-        raise InvalidInput(f"{problem} Give one or more of {', '.join(CHANGEABLE)}.")
+        choices = ", ".join((*CHANGEABLE, *CHANGEABLE_LINKS))
+        raise InvalidInput(f"{problem} Give one or more of {choices}.")
+    if replace_attributes and "attributes" not in changes:
+        raise InvalidInput("`replace_attributes` goes with `attributes`, which replace all.")
+    links = read_link_changes(changes)
+    changes = {name: value for name, value in changes.items() if name not in links}
     if lock_until is not None and actor.agent is not None:
         raise InvalidInput(
             "Only a person locks an edit: `manual_override` is not for agents.",
@@ -114,9 +128,14 @@ def modify(
     def attempt() -> Change:
         vector, expected = None, if_version
         before = _read(context, actor, memory_id, "correct")
-        changed = _apply_changes(before.memory, changes)
-        admitted = _admit_changes(context, changed, changes)
-        fields = {**changes, **admitted.fields}
+        whole = dict(changes)
+        if "attributes" in changes:
+            whole["attributes"] = _whole_attributes(
+                context, before.memory, changes, replace=replace_attributes
+            )
+        changed = _apply_changes(before.memory, whole)
+        admitted = _admit_changes(context, changed, whole)
+        fields = {**whole, **admitted.fields}
         if not _EMBEDDED.isdisjoint(fields):
             # An embedder may be slow or far away, and a transaction holds the one writer: the
             # vector is made before. `expected` is the version that it was made of: where another
@@ -130,11 +149,17 @@ def modify(
 
         def arguments(current: memories.Stored) -> JsonObject:
             memory = _apply_changes(current.memory, fields)
+            asked = memory.model_dump(mode="json", include=set(changes))
+            if "attributes" in asked and not replace_attributes:
+                # What else stands there may change before the request is sent again.
+                given = changes["attributes"]
+                asked["attributes"] = {name: asked["attributes"].get(name) for name in given}
             return {
-                "changes": memory.model_dump(mode="json", include=set(changes)),
+                "changes": asked,
                 "reason": reason,
                 "if": if_version,
                 "lock": lock_until is not None,
+                **{name: [list(ids) for ids in change] for name, change in links.items()},
             }
 
         def apply(tx: Connection, current: memories.Stored, now: int) -> Change:
@@ -146,12 +171,16 @@ def modify(
             permitted = write.permit(current, "correct")
             if lock_until is not None:
                 memory = memory.model_copy(update={"locked_until": lock_until})
+            planned = plan_links(write, current, links)
             if (
                 memory_versions.body_of(memory) == memory_versions.body_of(current.memory)
                 and lock_until is None
+                and not planned
             ):
                 return _no_change(memory, "UPDATE")
-            change = apply_modify(write, permitted, memory, vector, sorted(changes), reason)
+            names = sorted([*changes, *(each.name for each in planned)])
+            change = apply_modify(write, permitted, memory, vector, names, reason)
+            change_links(write, current, planned, version=change.version, reason=reason)
             return change.model_copy(update={"warnings": admitted.warnings})
 
         return _commit(context, actor, before, "modify", idempotency_key, arguments, apply, Change)
@@ -493,6 +522,19 @@ def _apply_changes(memory: Memory, changes: Mapping[str, Any]) -> Memory:
                 f"`{name}` holds a NUL or half a character; only `content` may hold any text."
             )
     return changed
+
+
+def _whole_attributes(
+    context: MemoryContext, memory: Memory, changes: Mapping[str, Any], *, replace: bool
+) -> JsonObject:
+    """Return the attributes of a memory with those of `changes`. Raises InvalidInput."""
+    given = changes["attributes"]
+    if not isinstance(given, Mapping):
+        raise InvalidInput("`attributes` takes a mapping of names.", argument="attributes")
+    kind, now = changes.get("kind", memory.kind), context.store.clock.now()
+    timed = attributes_with_moments(kind, given, zone=context.settings.zone, now=now)
+    merged = timed if replace else {**memory.attributes, **timed}
+    return {name: value for name, value in merged.items() if replace or value is not None}
 
 
 def _admit_changes(context: MemoryContext, changed: Memory, changes: Mapping[str, Any]) -> Admitted:

@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 from tallystick.access import visible_docs
 from tallystick.errors import InvalidInput
 from tallystick.memory.context import MemoryContext
+from tallystick.memory.links import CHANGEABLE_LINKS
 from tallystick.memory.read import preview_of
 from tallystick.records import (
     Activity,
@@ -38,6 +39,8 @@ _Event = Literal[
     "SHARE",
     "ERASE",
     "NONE",
+    "LINK",
+    "UNLINK",
 ]
 _EVENTS: dict[str, _Event] = {
     "memory.add": "ADD",
@@ -50,6 +53,8 @@ _EVENTS: dict[str, _Event] = {
     "memory.share": "SHARE",
     "memory.erase": "ERASE",
     "memory.none": "NONE",
+    "memory.link": "LINK",
+    "memory.unlink": "UNLINK",
 }
 _ALWAYS = (
     "kind",
@@ -102,19 +107,47 @@ def entries(
         connection, context.gate, actor, [stored], context.store.clock.now()
     ):
         hidden = set(memory_versions.BODY_FIELDS) - set(_ALWAYS)
-    return [_entry(event, versions, hidden) for event in events if event.event in _EVENTS]
+    shown = [event for event in events if event.event in _EVENTS]
+    ends = _readable_ends(connection, context, actor, shown)
+    return [_entry(event, versions, hidden, ends) for event in shown]
+
+
+def _readable_ends(
+    connection: Connection, context: MemoryContext, actor: Actor, events: Sequence[JournalEntry]
+) -> AbstractSet[str]:
+    """Return the memories that links were made to or removed from, as far as they may be read."""
+    ids = {each for event in events for ids in _links_of(event).values() for each in ids}
+    if not ids:
+        return ids
+    return {
+        stored.memory.id
+        for stored in memories.get_many(connection, ids)
+        if context.gate.decide(connection, actor, "read", stored.memory.scope).allowed
+    }
+
+
+def _links_of(event: JournalEntry) -> dict[str, list[str]]:
+    """Return the other ends of the links that an event is about, by argument."""
+    if event.event not in ("memory.link", "memory.unlink"):
+        return {}
+    return {name: cast("list[str]", event.details.get(name, [])) for name in CHANGEABLE_LINKS}
 
 
 def _entry(
     event: JournalEntry,
     versions: Mapping[int, memory_versions.VersionBody],
     hidden: AbstractSet[str],
+    ends: AbstractSet[str],
 ) -> HistoryEntry:
     number = int(cast(int, event.details["version"]))
     kind = _EVENTS[event.event]
     old: dict[str, Any] = {}
     new: dict[str, Any] = {}
-    if kind not in ("SEEN", "PROMOTE", "SHARE", "ERASE", "NONE"):
+    if kind in ("LINK", "UNLINK"):
+        links = {name: [*filter(ends.__contains__, ids)] for name, ids in _links_of(event).items()}
+        changed = {name: ids for name, ids in links.items() if ids}
+        old, new = ({}, changed) if kind == "LINK" else (changed, {})
+    elif kind not in ("SEEN", "PROMOTE", "SHARE", "ERASE", "NONE"):
         old, new = _difference(versions.get(number - 1), versions.get(number))
     withheld = sorted(hidden & {*old, *new})
     version = versions.get(number)

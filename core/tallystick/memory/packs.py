@@ -7,8 +7,10 @@ and day of several items are given once above them.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tallystick.access import is_expired
@@ -42,8 +44,9 @@ from tallystick.records import (
     Piece,
     Scope,
     WorkingSet,
+    declared_attributes,
 )
-from tallystick.records.escaping import as_name
+from tallystick.records.escaping import as_item, as_name, cut
 from tallystick.records.framing import Quote, frame_quotes
 from tallystick.records.times import moment_text
 from tallystick.storage.rows import memories, scopes
@@ -56,6 +59,8 @@ _LEAST = 16
 _MOST = 150
 _LATEST = 50
 """The memories of each kind that a wake reads, newest first."""
+_NOTED, _LONGEST_NOTE = 6, 80
+"""Values of an attribute that are shown beside an item, and characters of one."""
 _WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("pinned", ()),
     ("constraint", ("constraint", "rule")),
@@ -202,6 +207,7 @@ def _hit_item(hit: Hit) -> PackItem:
         hit.access_reason,
         why="relevance",
         score=hit.score,
+        signals=hit.signals,
         history=hit.history,
         contradicted_by=hit.contradicted_by,
         held=hit.held,
@@ -214,6 +220,7 @@ def _piece_item(piece: Piece) -> PackItem:
         piece.hit.source_ids,
         piece.hit.access_reason,
         why=piece.chosen_as,
+        signals=piece.hit.signals,
         contradicted_by=piece.hit.contradicted_by,
         held=piece.hit.held,
         learned=piece.hit.learned,
@@ -231,6 +238,7 @@ def _item(
     contradicted_by: tuple[str, ...] = (),
     held: tuple[HeldChange, ...] = (),
     learned: AppliedChange | None = None,
+    signals: Mapping[str, float] = MappingProxyType({}),
 ) -> PackItem:
     return PackItem(
         id=memory.id,
@@ -246,6 +254,8 @@ def _item(
         contradicted_by=contradicted_by,
         held=held,
         learned=learned,
+        attributes=declared_attributes(memory.kind, memory.attributes),
+        signals={name: value for name, value in signals.items() if value},
     )
 
 
@@ -353,7 +363,8 @@ class _Filling:
         """Return the item without secrets, cut to the most that one item may cost."""
         # Redacted whole and then cut: no rule knows half a secret.
         text, redactions = self._context.redactor.redact_text(item.text)
-        item, text = self._with_passage(item, text)
+        attributes = self._context.redactor.redact_json(item.attributes)[0]
+        item, text = self._with_passage(item.model_copy(update={"attributes": attributes}), text)
         length, shortest = min(len(text), _LONGEST), None
         bare = self._cost(item.model_copy(update={"text": "…"}))
         while length >= min(len(text), _SHORTEST):
@@ -444,7 +455,20 @@ class _Filling:
             speaker = self._place(item)
         before = f"(part {item.place}) " if item.place else ""
         mark, after = f"- {item.handle or 99}", changes_note(item.held, item.learned)
+        after = f"{_attributes_note(item)}{after}"
         return Quote(text, speaker, before, after, mark=mark, heading=_heading(item))
+
+
+def _attributes_note(item: PackItem) -> str:
+    """Return what stands behind an item of its attributes, texts escaped; empty for none."""
+    notes: list[str] = []
+    for name, value in item.attributes.items():
+        texts = value if isinstance(value, list) else [value]
+        words = [each if isinstance(each, str) else json.dumps(each) for each in texts[:_NOTED]]
+        more = "" if len(texts) <= _NOTED else f" and {len(texts) - _NOTED} more"
+        said = ", ".join(as_item(cut(each, _LONGEST_NOTE)) for each in words)
+        notes.append(f"{name.replace('_', ' ')}: {said}{more}")
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def _beginning(text: str, most: int) -> str:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from tallystick.access import require_no_widening, visible_docs
+from tallystick.access import require_no_widening
 from tallystick.errors import Denied, InvalidInput, PositionTaken
 from tallystick.memory.context import FollowUp, MemoryContext
+from tallystick.memory.links import link_new
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.secrets import admit_memory
 from tallystick.records import (
     Actor,
-    EdgeKind,
     Json,
     Memory,
     NewMemory,
@@ -40,7 +40,7 @@ from tallystick.records import (
     validate_attributes,
 )
 from tallystick.records.framing import NOTICE, OPEN, without_recalls
-from tallystick.records.memory import KINDS
+from tallystick.records.kinds import KINDS
 from tallystick.storage import Connection, ScopeRow
 from tallystick.storage.engine.batches import Read
 from tallystick.storage.engine.writes import Writes
@@ -130,7 +130,7 @@ def remember(
             )
     results = iter(stored)
     return [
-        Remembered(id="", status="skipped", source_id="", warnings=(_RECALLED,))
+        Remembered(id="", status="skipped", source_id="", decision="NONE", warnings=(_RECALLED,))
         if own is None
         else _with_warning(next(results), is_cut=own.content != item.content)
         for item, own in zip(items, own_items, strict=True)
@@ -338,12 +338,6 @@ def _request_of(new: NewMemory) -> Json:
 
 _LATER = ("related_to", "depends_on", "contradicts", "entities", "replaces", "span")
 """Arguments without which a call is the one that it was before they came."""
-_LINKS: Mapping[str, EdgeKind] = {
-    "related_to": "REFERENCES",
-    "depends_on": "DEPENDS_ON",
-    "contradicts": "CONTRADICTS",
-}
-"""Arguments that link a memory with others, and the kinds of their edges."""
 
 
 def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Remembered:
@@ -363,13 +357,14 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
     if existing is not None:
         memories.link_source(tx, existing.doc, source_id)
         details = {"version": existing.version, "source": source_id}
-        details |= _link(write, scope, existing.doc, new)
+        details |= link_new(write, scope, existing.doc, new)
         write.journal_event(scope.scope, "memory.seen", existing.id, details)
         answer = Remembered(
             id=existing.id,
             status="duplicate",
             source_id=source_id,
             version=existing.version,
+            decision="NONE",
             warnings=item.warnings,
         )
     else:
@@ -396,6 +391,7 @@ def _with_change(answer: Remembered, proposal: Proposal | None) -> Remembered:
     if change == "held":
         warnings = (*warnings, f"the change waits for a person ({proposal.reason})")
     update = {"change": change, "proposal_id": proposal.id, "warnings": warnings}
+    update["decision"] = proposal.action
     return answer.model_copy(update=update)
 
 
@@ -487,7 +483,7 @@ def _add_memory(
     }
     if origins:
         details["derived_from"] = [origin.memory.id for origin in origins]
-    details |= _link(write, scope, doc, new)
+    details |= link_new(write, scope, doc, new)
     write.journal_event(scope.scope, "memory.add", memory.id, details)
     job_id = write.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
     for each in item.jobs:
@@ -498,42 +494,9 @@ def _add_memory(
         source_id=source_id,
         processing="raw_saved" if job_id is None else "queued",
         job_id=job_id,
+        decision="CONTRADICTS" if new.contradicts else "ADD",
         warnings=item.warnings,
     )
-
-
-def _link(write: MemoryWrite, scope: ScopeRow, doc: int, new: NewMemory) -> dict[str, list[str]]:
-    """Link a memory with those that it points to or depends on; return them by argument.
-
-    Raises NotFound alike for absent ones and for those that the actor may not see, and InvalidInput
-    for the memory itself.
-    """
-    linked: dict[str, list[str]] = {}
-    for name, kind in _LINKS.items():
-        for memory_id in dict.fromkeys(getattr(new, name)):
-            other = _linkable(write, memory_id)
-            if other.doc == doc:
-                raise InvalidInput(f"`{name}` names the memory itself.", argument=name)
-            edges.add(
-                write.tx,
-                edge_id=write.context.store.ids.new(),
-                kind=kind,
-                scope_id=scope.id,
-                from_doc=doc,
-                to_doc=other.doc,
-                at=write.now,
-            )
-            linked.setdefault(name, []).append(memory_id)
-    return linked
-
-
-def _linkable(write: MemoryWrite, memory_id: str) -> memories.Stored:
-    """Return a memory whose text the actor may see."""
-    context, actor = write.context, write.actor
-    other = context.visible(write.tx, actor, memory_id, "read")
-    if other.doc not in visible_docs(write.tx, context.gate, actor, [other], write.now):
-        raise context.absent(actor, memory_id)
-    return other
 
 
 def _origin(write: MemoryWrite, memory_id: str) -> memories.Stored:

@@ -24,7 +24,15 @@ from tallystick.memory.passages import as_ranges, passage_text, unfold
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
 from tallystick.policy.redaction import Redactor
-from tallystick.records import Change, HeldChange, Hit, Json, Lifetime, Memory
+from tallystick.records import (
+    Change,
+    HeldChange,
+    Hit,
+    Json,
+    Lifetime,
+    Memory,
+    declared_attributes,
+)
 from tallystick.records.escaping import as_field, as_name
 from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
 from tallystick.tally import BoundTally
@@ -130,9 +138,11 @@ def memory_store(
     span: str | None = None,
     replaces: str | None = None,
     contradicts: list[str] | None = None,
+    attributes: dict[str, Any] | None = None,
 ) -> Answer:
     """Store one statement in long-term memory, word for word. Kinds: note, fact, preference,
-    decision, constraint, pattern, rule, tool, concept, warning. Where it takes the place of a
+    decision, constraint, pattern, rule, tool, concept, warning, task. `attributes` are further
+    fields, such as status and priority of a task. Where it takes the place of a
     memory, give that one's id as `replaces` and the user's words that say so, letter by letter, as
     `span`; where both cannot be true, ids as `contradicts`.
     """
@@ -144,6 +154,7 @@ def memory_store(
         span=span,
         replaces=replaces,
         contradicts=contradicts or (),
+        attributes=attributes,
     )
     change = {} if stored.change is None else {"change": stored.change}
     return {"id": stored.id, "status": stored.status, **change, **warning_fields(stored.warnings)}
@@ -164,13 +175,20 @@ def memory_list(bound: BoundTally, limit: int = 20, before: str | None = None) -
 
 @_errors_as_answers
 def memory_modify(
-    bound: BoundTally, memory_id: str, content: str, reason: str, if_version: int
+    bound: BoundTally,
+    memory_id: str,
+    reason: str,
+    if_version: int,
+    content: str | None = None,
+    attributes: dict[str, Any] | None = None,
 ) -> Answer:
-    """Correct the text of a memory. Give the version that you read as `if_version`, and why as
-    `reason`.
+    """Correct the text of a memory as `content`, or those of its `attributes` that you give (null
+    removes one). Give the version that you read as `if_version`, and why as `reason`.
     """
     _memory(bound, memory_id)
-    change = bound.modify(memory_id, content=content, reason=reason, if_version=if_version)
+    fields = {"content": content, "attributes": attributes}
+    changes = {name: value for name, value in fields.items() if value is not None}
+    change = bound.modify(memory_id, reason=reason, if_version=if_version, **changes)
     return _change_fields(change)
 
 
@@ -256,9 +274,16 @@ def memory_fields(memory: Memory) -> Answer:
         "text": as_field(memory.content),
         "speaker": None if memory.speaker is None else as_name(memory.speaker),
         "tags": [as_name(tag) for tag in memory.tags],
+        "attributes": _attribute_fields(memory),
         "source_ids": [source.source_id for source in memory.sources],
     }
     return {name: value for name, value in fields.items() if value not in (None, [])}
+
+
+def _attribute_fields(memory: Memory) -> str | None:
+    """Return the attributes that the kind of a memory declares, as JSON; None without any."""
+    declared = declared_attributes(memory.kind, memory.attributes)
+    return as_field(json.dumps(declared, ensure_ascii=False)) if declared else None
 
 
 def found_fields(hits: Iterable[Hit]) -> Answer:

@@ -119,6 +119,14 @@ from tallystick.records.inspection import (
     RecallImpact,
     SourceInspection,
 )
+from tallystick.records.kinds import (
+    KINDS,
+    Kinds,
+    attributes_with_moments,
+    declared_attributes,
+    register_kind,
+    validate_attributes,
+)
 from tallystick.records.learning import (
     ENTITY_TYPES,
     AppliedChange,
@@ -140,7 +148,6 @@ from tallystick.records.learning import (
     SaidTurn,
 )
 from tallystick.records.memory import (
-    KINDS,
     Change,
     Changed,
     ChosenAs,
@@ -153,7 +160,6 @@ from tallystick.records.memory import (
     HistoryEntry,
     Hit,
     Holds,
-    Kinds,
     Lifetime,
     Memory,
     MemoryState,
@@ -172,8 +178,6 @@ from tallystick.records.memory import (
     States,
     WorkingSet,
     WorkingValue,
-    register_kind,
-    validate_attributes,
 )
 from tallystick.records.model_calls import (
     ModelAnswer,
@@ -509,6 +513,8 @@ __all__ = [
     "SourceInspection",
     "SourceRef",
     "SourceState",
+    "attributes_with_moments",
+    "declared_attributes",
     "SourceType",
     "SpaceMember",
     "SpaceRole",

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from tallystick.records._base import JsonObject, Texts, Words
-from tallystick.records.memory import Kinds, ScopeName, Scopes, States
+from tallystick.records.kinds import Kinds
+from tallystick.records.memory import ScopeName, Scopes, States
 from tallystick.records.times import Occasion
 from tallystick.records.wire import Wire
 

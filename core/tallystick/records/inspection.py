@@ -289,6 +289,12 @@ class PackItem(Record):
     """Changes of it that wait for a person, newest first; the pack shows them beside it."""
     learned: AppliedChange | None = None
     """What learning changed by it since the session before; the pack shows it beside it."""
+    attributes: JsonObject = {}
+    """Those of its attributes that its kind declares, such as the status of a task; secrets
+    replaced. The pack shows them beside it.
+    """
+    signals: dict[str, float] = {}
+    """Each signal that ranked it for a query, by name, before weighting."""
 
 
 class ContextPack(Record):

@@ -6,25 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
-from difflib import get_close_matches
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import (
-    AfterValidator,
     AliasChoices,
-    BaseModel,
-    ConfigDict,
     Field,
-    ValidationError,
     WithJsonSchema,
 )
-from pydantic_core import PydanticCustomError
 
-from tallystick.errors import InvalidRecord
-from tallystick.errors.base import explain_validation
 from tallystick.records._base import Json, JsonObject, Labels, Persisted, Record, Texts, tuple_of
 from tallystick.records.escaping import cut
 from tallystick.records.identity import Scope, ScopeKind
+from tallystick.records.kinds import Attributes, attributes_with_moments
 from tallystick.records.learning import AppliedChange, DecisionAction, HeldChange
 from tallystick.records.times import (
     MomentField,
@@ -121,120 +114,6 @@ CorrectionKind = Literal[
     "delete",
 ]
 
-KINDS: dict[str, type[BaseModel] | None] = dict.fromkeys(
-    (
-        "note",
-        "turn",
-        "fact",
-        "preference",
-        "constraint",
-        "decision",
-        "procedure",
-        "plan",
-        "claim",
-        "episode",
-        "session_summary",
-        "summary",
-        "artifact",
-        "artifact_index",
-        "working",
-        "pattern",
-        "rule",
-        "concept",
-        "warning",
-        "template",
-        "topic",
-        "tool",
-        "language",
-        "config_file",
-        "command",
-        "project",
-        "task",
-        "milestone",
-        "team",
-        "error_pattern",
-        "source",
-        "document",
-        "community",
-        "entity",
-        "store_item",
-    )
-)
-"""The open registry: kind name to the model that validates its attributes, or None for any JSON
-object.
-"""
-
-
-class _Attributes(BaseModel):
-    """Base of the shipped attribute models: known fields are checked, unknown ones kept."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-
-class _Task(_Attributes):
-    status: Literal["todo", "doing", "blocked", "review", "done", "cancelled"] = "todo"
-    due_at: int | None = None
-
-
-class _Constraint(_Attributes):
-    hard: bool = False
-
-
-class _ErrorPattern(_Attributes):
-    error: str = ""
-    resolution: str = ""
-
-
-KINDS |= {
-    "task": _Task,
-    "milestone": _Task,
-    "constraint": _Constraint,
-    "error_pattern": _ErrorPattern,
-}
-
-
-def register_kind(name: str, attributes: type[BaseModel] | None = None) -> None:
-    """Make `name` a known kind whose attributes `attributes` validates.
-
-    Raises InvalidRecord if the kind is known already with another model.
-    """
-    if name in KINDS and KINDS[name] is not attributes:
-        raise InvalidRecord(f"Kind {name!r} is registered already. Choose another name.")
-    KINDS[name] = attributes
-
-
-def validate_attributes(kind: str, attributes: JsonObject) -> None:
-    """Check `attributes` against the model of `kind`. Raises InvalidRecord naming the fields."""
-    if kind not in KINDS:
-        kinds = ", ".join(sorted(KINDS))
-        raise InvalidRecord(
-            f"Unknown kind {kind!r}. Use one of {kinds}, or register_kind({kind!r}).",
-            argument="kind",
-        )
-    model = KINDS[kind]
-    if model is None:
-        return
-    try:
-        model.model_validate(attributes)
-    except ValidationError as error:
-        raise InvalidRecord(f"attributes of {kind}: {explain_validation(error)}") from error
-
-
-def _check_kind(name: str) -> str:
-    if name not in KINDS:
-        near = get_close_matches(name, KINDS, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise PydanticCustomError(
-            "kind",
-            "names no kind {name}; {hint}There are {kinds}",
-            {"name": repr(name), "hint": hint, "kinds": ", ".join(sorted(KINDS))},
-        )
-    return name
-
-
-_Kind = Annotated[str, AfterValidator(_check_kind)]
-Kinds = Annotated[Sequence[str], tuple_of(_Kind)]
-"""Names of kinds, each of which is registered."""
 States = Annotated[Sequence[MemoryState], tuple_of(MemoryState)]
 """States of memories."""
 _WITH_KEY = "|".join(kind for kind in get_args(ScopeKind) if kind != "public")
@@ -341,7 +220,7 @@ class NewMemory(Record):
     position: int | None = Field(default=None, ge=0, le=2**53 - 1)
     source: SourceRef | None = None
     tags: Labels = ()
-    attributes: JsonObject = {}
+    attributes: Attributes = {}
     importance: int = Field(default=50, ge=0, le=100)
     confidence: int = Field(default=100, ge=0, le=100)
     pinned: bool = False
@@ -379,6 +258,9 @@ class NewMemory(Record):
             for name in _MOMENTS
             if (moment := getattr(self, name)) is not None
         }
+        if "due_at" in self.attributes:
+            attributes = attributes_with_moments(self.kind, self.attributes, zone=zone, now=now)
+            return self.model_copy(update={**moments, "attributes": attributes})
         return self.model_copy(update=moments) if moments else self
 
 
@@ -413,6 +295,11 @@ class Remembered(Record):
     """
     proposal_id: str | None = None
     """The proposal of that change, among the reviews."""
+    decision: DecisionAction | None = None
+    """What became of it: it was added, also beside one that it contradicts; it replaces or ends
+    one, as `change` says; or nothing, because a memory says it already. None in answers that were
+    kept before there were decisions.
+    """
     warnings: tuple[str, ...] = ()
 
 
@@ -634,6 +521,8 @@ class HistoryEntry(Record):
         "SHARE",
         "ERASE",
         "NONE",
+        "LINK",
+        "UNLINK",
     ]
     """`NONE`: a fact of it needed no memory."""
     correction: CorrectionKind | Literal["origin_gone"] | None = None

@@ -220,7 +220,8 @@ def _occasion_value(value: Any) -> Any:
     return _field_value(value) if away is None else away
 
 
-def _plain(value: Any) -> int | str:
+def plain_moment(value: Any) -> int | str:
+    """Return a moment, or its distance from now, as JSON has it."""
     if isinstance(value, timedelta):
         return str(_DURATION.dump_python(value, mode="json"))
     return value if isinstance(value, int) else str(value.isoformat())
@@ -233,7 +234,9 @@ _SCHEMA = WithJsonSchema(
     }
 )
 _Moment = int | datetime | date | str
-MomentField = Annotated[_Moment, PlainValidator(_field_value), PlainSerializer(_plain), _SCHEMA]
+MomentField = Annotated[
+    _Moment, PlainValidator(_field_value), PlainSerializer(plain_moment), _SCHEMA
+]
 """A field that takes any moment: microseconds, or a datetime that still lacks its time zone."""
 Moment = Annotated[_Moment, SkipValidation, Wire(MomentField)]
 """A point in time: a datetime, a date (its first moment), an ISO 8601 text, or microseconds since
@@ -242,7 +245,7 @@ Moment = Annotated[_Moment, SkipValidation, Wire(MomentField)]
 
 _Occasion = _Moment | timedelta
 OccasionField = Annotated[
-    _Occasion, PlainValidator(_occasion_value), PlainSerializer(_plain), _SCHEMA
+    _Occasion, PlainValidator(_occasion_value), PlainSerializer(plain_moment), _SCHEMA
 ]
 """Same as MomentField, for a moment that may be given by its distance from now."""
 Occasion = Annotated[_Occasion, SkipValidation, Wire(OccasionField)]

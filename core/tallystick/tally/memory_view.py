@@ -33,7 +33,6 @@ from tallystick.records import (
     Hit,
     IdOf,
     Inspection,
-    JsonObject,
     Limit,
     Limited,
     Memory,
@@ -73,6 +72,7 @@ from tallystick.records.arguments import (
     TagFilter,
     Until,
 )
+from tallystick.records.kinds import Attributes
 from tallystick.records.wire import PROCESS_ONLY
 from tallystick.storage.rows.short_ids import IdKind
 from tallystick.tally.observed_calls import (
@@ -213,7 +213,7 @@ class MemoryView:
         position: Annotated[int | None, Field(description="Its place in the conversation.")] = None,
         source: Annotated[SourceRef | None, Field(description="Where it came from.")] = None,
         tags: Annotated[Texts, Field(description="Tags.")] = (),
-        attributes: Annotated[JsonObject | None, Field(description="Further fields.")] = None,
+        attributes: Annotated[Attributes | None, Field(description="Further fields.")] = None,
         importance: Annotated[int, Field(description="0 to 100.")] = 50,
         confidence: Annotated[int, Field(description="0 to 100.")] = 100,
         pinned: Annotated[
@@ -408,6 +408,8 @@ class MemoryView:
                 if query.strip() or not request.filters
                 else memory.newest(context, self.actor, readable, request)
             )
+            if not recalled:
+                memory.require_known_labels(context, self.actor, readable, request.labels)
             if call.step is not None:
                 hits = [
                     {
@@ -477,24 +479,23 @@ class MemoryView:
         which is all of these but the times, nothing that is hidden or forgotten is listed.
         """
         self._admit("read")
-        return memory.list_memories(
-            self._services.memory,
-            self.actor,
-            self.scope,
-            memory.RecallRequest(
-                kinds=tuple(kinds),
-                states=tuple(states),
-                conversation=conversation,
-                limit=limit,
-                namespace=None if namespace is None else labels_of(namespace),
-                labels=labels_asked(status, project, assignee, language),
-                tags=tuple(tags),
-                source=source,
-                since=self._ago(since, "since"),
-                until=self._ago(until, "until"),
-            ),
-            before=before,
+        context, labels = self._services.memory, labels_asked(status, project, assignee, language)
+        request = memory.RecallRequest(
+            kinds=tuple(kinds),
+            states=tuple(states),
+            conversation=conversation,
+            limit=limit,
+            namespace=None if namespace is None else labels_of(namespace),
+            labels=labels,
+            tags=tuple(tags),
+            source=source,
+            since=self._ago(since, "since"),
+            until=self._ago(until, "until"),
         )
+        listed = memory.list_memories(context, self.actor, self.scope, request, before=before)
+        if not listed:
+            memory.require_known_labels(context, self.actor, [self.scope], labels)
+        return listed
 
     def modify(
         self,
@@ -508,12 +509,19 @@ class MemoryView:
             Occasion | bool,
             Field(description="Lock it against agents: until this moment, or for a while."),
         ] = False,
+        replace_attributes: Annotated[
+            bool, Field(description="The given attributes in place of all; else merged by key.")
+        ] = False,
         **changes: Annotated[
             Fields,
             Field(description="Fields and their new values, such as content, tags, kind, pinned."),
         ],
     ) -> Change:
         """Change fields of a memory, such as `content=…` or `tags=…`; its history keeps the old.
+
+        `attributes` are merged by key, and None removes one; with `replace_attributes` they take
+        the place of all. `related_to` and `depends_on` add and remove links:
+        `depends_on={"add": [id], "remove": [id]}`; nothing may depend on itself.
 
         `manual_override` locks a person's edit: until that moment (True: for
         `manual_override_days`) no agent changes, corrects or forgets the memory. `if_version`
@@ -539,6 +547,7 @@ class MemoryView:
                 idempotency_key=idempotency_key,
                 correlation_id=call.correlation_id,
                 lock_until=lock_until,
+                replace_attributes=replace_attributes,
             )
             self._record_change(call, change, {"reason": reason, "changes": changes})
         return change
@@ -606,7 +615,7 @@ class MemoryView:
         elif not isinstance(item, NewMemory):
             item = memory_of_document(item) if is_document(item) else NewMemory.load(item)
         new, moments = item, (item.occurred_at, item.valid_from, item.valid_until, item.expires_at)
-        if any(moment is not None for moment in moments):
+        if any(moment is not None for moment in moments) or "due_at" in item.attributes:
             new = item.at(self._services.store.clock.now(), self._services.zone)
         step = call.step
         if step is None or new.source_run_id is not None:
@@ -615,10 +624,18 @@ class MemoryView:
         return new.model_copy(update={"source_run_id": step.run.id, "source_step_ids": steps})
 
     def _with_moments(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the changes of `modify` with moments in microseconds."""
-        return {
+        """Return the changes of `modify` with moments in microseconds, and with whole ids."""
+        moments = {
             name: self._moment(value, name, ahead=name in _AHEAD) if name in _MOMENTS else value
             for name, value in changes.items()
+        }
+        links = memory.read_link_changes(changes)
+        return moments | {
+            name: {
+                way: [self._full_id(("memory",), each) for each in ids]
+                for way, ids in change._asdict().items()
+            }
+            for name, change in links.items()
         }
 
     def _record_change(

@@ -172,6 +172,10 @@ def inspection_view(inspection: records.Inspection) -> RenderableType:
         ]
     else:
         rows |= {"holds": _validity, "sources": lambda each: join_ids(each.sources)}
+        rows["attributes"] = lambda each: [
+            f"{name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+            for name, value in each.attributes.items()
+        ]
     shown = facts(
         inspection,
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ CHANGES: Mapping[str, Change] = {
                 Field("subject", "About"),
                 Field("importance", "Importance", "0 to 100"),
                 Field("pinned", "Pinned", "yes or no"),
+                Field("attributes", "Further fields", "as JSON", many_lines=True),
             ),
             "modify",
         ),
@@ -170,6 +172,7 @@ def _present(visit: Visit, inspection: Inspection) -> dict[str, str]:
         "subject": sendable(memory.subject or ""),
         "importance": str(memory.importance),
         "pinned": "yes" if memory.pinned else "no",
+        "attributes": sendable(json.dumps(memory.attributes, ensure_ascii=False)),
     }
 
 
@@ -296,6 +299,8 @@ def _modify(
             raise InvalidInput("Nothing is different. Change a field, or leave it as it is.")
         return outcome
     changes: dict[str, Any] = {name: _value(name, value) for name, value in fields.items()}
+    if "attributes" in changes:
+        arguments["replace_attributes"] = True
     return visit.call(
         "modify",
         memory_id=inspection.id,
@@ -318,6 +323,11 @@ def _value(name: str, text: str) -> Any:
     """Return a field as the memory has it. Raises InvalidInput."""
     if name == "tags":
         return [tag.strip() for tag in text.split(",") if tag.strip()]
+    if name == "attributes":
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise InvalidInput(f"The further fields are no JSON: {error}.") from error
     if name == "importance":
         return whole_number("importance", text)
     if name == "pinned":

@@ -309,8 +309,9 @@ def test_an_import_leaves_reasons_and_recordings_as_they_were_kept(tmp_path: Pat
 
 def test_a_model_reads_that_its_secret_was_replaced(bound: BoundTally) -> None:
     stored = MEMORY_TOOLS["memory_store"].function(bound, SAID)
-    change = (stored["id"], f"It is {OTHER} now.", "r", 1)
-    modified = MEMORY_TOOLS["memory_modify"].function(bound, *change)
+    modified = MEMORY_TOOLS["memory_modify"].function(
+        bound, stored["id"], "r", 1, content=f"It is {OTHER} now."
+    )
 
     for answer in (stored, modified):
         assert answer["warnings"] == ["secrets were replaced before it was stored: 1 github_token"]

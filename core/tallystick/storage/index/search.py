@@ -254,6 +254,24 @@ def find_labelled(
     return set(connection.execute(query).scalars())
 
 
+def label_values(
+    connection: Connection, scope_ids: Sequence[int], names: Sequence[str]
+) -> dict[str, set[str]]:
+    """Return the values that active memories of these scopes have for labels, by name."""
+    query = (
+        select(_x.c.labels)
+        .join(_m, _m.c.doc == _x.c.doc)
+        .where(_x.c.scope_id.in_(list(scope_ids)), _m.c.state == "active", _x.c.labels != "{}")
+        .distinct()
+    )
+    values: dict[str, set[str]] = {name: set() for name in names}
+    for labels in connection.execute(query).scalars():
+        for name, value in json.loads(labels).items():
+            if name in values:
+                values[name].add(value)
+    return values
+
+
 def about_subjects(
     connection: Connection, scope_ids: Sequence[int], subjects: Collection[str], *, most: int
 ) -> list[int]:

@@ -172,9 +172,11 @@ def was_linked(connection: Connection, kind: EdgeKind, from_doc: int, to_doc: in
 
 
 def leaving(
-    connection: Connection, kind: EdgeKind, docs: Iterable[int], *, most: int
+    connection: Connection, kind: EdgeKind, docs: Iterable[int], *, most: int | None
 ) -> list[EdgeRow]:
-    """Return every valid edge of `kind` that leaves one of `docs`, oldest first, at most `most`."""
+    """Return every valid edge of `kind` that leaves one of `docs`, oldest first, at most `most`,
+    or all of them.
+    """
     query = _SELECT.where(
         _e.c.kind == kind, _e.c.from_doc.in_(list(docs)), _e.c.valid_until.is_(None)
     )
