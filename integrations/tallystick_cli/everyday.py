@@ -31,7 +31,6 @@ _NAMESPACE = {"namespace": "Of the items of stores those beneath it, one part ea
     "remember",
     scope="home",
     tally="create",
-    without=("attributes",),
     helps={"content": "What to remember, word for word; - or nothing reads standard input."},
 )
 def remember(
@@ -46,7 +45,8 @@ def remember(
     text = _standard_input() if content in (None, _HERE) else content
     parts = {"uri": source_uri, "title": source_title, "source_type": source_type}
     source = call.arguments.pop("source", {}) | {each: parts[each] for each in parts if parts[each]}
-    attributes = read_attributes(attribute) or None
+    attributes = call.arguments.pop("attributes", None) or {}
+    attributes = {**attributes, **read_attributes(attribute)} or None
     stored = call.do(content=text, source=source or None, attributes=attributes)
     line = views.remembered_line(stored, call.bound.scope)
     return Answer(stored, [line, *map(note, stored.warnings)])

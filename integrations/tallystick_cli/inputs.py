@@ -23,6 +23,7 @@ _SPELLINGS = {
     "budget_tokens": "--budget",
     "pinned": "--pin",
     "contradict": "--contradicts",
+    "statuse": "--status",
 }
 """Options that a person types under another name than the argument's."""
 _LETTERS = {"--reason": "-r", "--limit": "-n", "--scope": "-s", "--out": "-o"}

@@ -43,7 +43,7 @@ def modify(
     unrelated_to: Annotated[tuple[str, ...], "Id of one that it points to no longer"] = (),
 ) -> Any:
     fields = {"content": content, "kind": kind, "importance": importance, "pinned": pinned}
-    changes = {name: value for name, value in fields.items() if value is not None}
+    changes: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     changes |= call.arguments.pop("changes", {}) | ({"tags": list(tag)} if tag else {})
     if attribute:
         changes["attributes"] = read_attributes(attribute)

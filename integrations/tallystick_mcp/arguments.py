@@ -60,6 +60,8 @@ ExploreMode = Literal[
     "uses",
     "reviews",
     "approvals",
+    "tasks",
+    "plan",
     "access",
     "policy",
 ]
@@ -98,6 +100,7 @@ class Add(Arguments):
     span: str | None = None
     importance: Annotated[int, Field(ge=0, le=100)] = 50
     pinned: bool = False
+    auto_link: bool = True
     idempotency_key: Key = None
 
 
@@ -116,6 +119,18 @@ ManageAction = Literal[
     "reject",
     "undo",
     "hold",
+    "start_task",
+    "block_task",
+    "unblock_task",
+    "submit_review",
+    "complete_task",
+    "cancel_task",
+    "archive",
+    "estimate",
+    "prioritize",
+    "detect_cycles",
+    "advance_plan",
+    "link_alike",
     "replay",
     "crawl",
     "sync",

@@ -26,6 +26,7 @@ from tallystick.records import (
     AccessKind,
     ContextPack,
     Explored,
+    Json,
     JsonObject,
     MemoryState,
     ReplayResult,
@@ -136,7 +137,9 @@ def call_of(caller: Caller, tool: str, arguments: Arguments) -> Call:
         if "source" in values:
             values["source"] = {"source_type": "other", "uri": values["source"]}
         require_kind_of_models(arguments.kind)
-        return Call(caller, bound, ADD, values, _report_added)
+        values.pop("auto_link", None)
+        report = _report_linked(bound) if arguments.auto_link else _report_added
+        return Call(caller, bound, ADD, values, report)
     assert isinstance(arguments, Manage)
     return _scope_by_record(_manage(caller, bound, arguments, values), project)
 
@@ -176,6 +179,8 @@ _SCOPES: Mapping[str, _Find] = {
     "run_id": _of_run,
     "step_id": _of_step,
     "proposal_id": _of_proposal,
+    "task_id": _of_memory,
+    "plan_id": _of_memory,
 }
 """Finds the scope of the record that an argument names by its id."""
 
@@ -266,6 +271,8 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         raise InvalidInput("explore: the mode related takes the `id` of a memory.", argument="id")
     if mode == "about" and "around" not in fields_of_call:
         raise InvalidInput("explore: the mode about takes a name as `query`.", argument="query")
+    if mode == "tasks":
+        fields_of_call |= _mapping(fields_of_call.pop("filters", None))
     if "limit" in route.arguments:
         fields_of_call["most" if mode == "uses" else "limit"] = arguments.limit
     if mode == "list":
@@ -331,7 +338,31 @@ def _report_added(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
     }
 
 
+def _report_linked(bound: BoundTally) -> Callable[[Any, JsonObject], tuple[str, dict[str, Any]]]:
+    """Return what reports a memory that was added, and links it first with what it is like."""
+
+    def report(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
+        text, fields = _report_added(remembered, _)
+        if remembered.status != "created":
+            return text, fields
+        request = {"memory_id": remembered.id, "mode": "apply"}
+        linked = OPERATIONS["link_alike"].call(bound, request)
+        if linked.links:
+            fields["linked"] = [{"id": each.id, "score": each.score} for each in linked.links]
+        return text, fields
+
+    return report
+
+
 # Manage
+
+
+_OF_CHANGES = frozenset(
+    {"start_task", "block_task", "submit_review", "complete_task", "prioritize", "advance_plan"}
+)
+"""Actions whose further arguments stand in `changes`: as arguments of the tool they would be in
+every prompt of every client.
+"""
 
 
 def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonObject) -> Call:
@@ -344,6 +375,8 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         values.pop("mode", None)
         values.pop("confirm_token", None)
     fields_of_call = _of_operation(route, "manage", f"by the action {action}", values)
+    if action in _OF_CHANGES:
+        fields_of_call |= _mapping(fields_of_call.pop("changes", None))
     if action == "replay":
         # In the changes: an argument of the tool would be in every prompt of every client.
         recipe = {**(arguments.changes or {})}
@@ -507,6 +540,10 @@ def _question(
 
 
 # What all have in common
+
+
+def _mapping(value: Json) -> JsonObject:
+    return value if isinstance(value, dict) else {}
 
 
 def _of_operation(route: Route, tool: str, where: str, values: JsonObject) -> JsonObject:

@@ -5,6 +5,7 @@ event, and every old version stays.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from tallystick.access import is_expired
@@ -83,11 +84,23 @@ _TRIES = 4
 """The times that a change without `if_version` starts anew when another change came in between."""
 
 
+@dataclass(frozen=True)
+class StepOfWork:
+    """A change that follows from what a memory says at that moment."""
+
+    request: JsonObject
+    """The arguments by which the same call is known when it is sent again."""
+    changes: Callable[[Memory], Mapping[str, Any]]
+    """Returns the changes of the memory as it is; raises nothing."""
+    require: Callable[[Memory], None]
+    """Raises where the memory does not allow it, within the transaction."""
+
+
 def modify(
     context: MemoryContext,
     actor: Actor,
     memory_id: str,
-    changes: Mapping[str, Any],
+    changes: Mapping[str, Any] | StepOfWork,
     *,
     reason: str,
     if_version: int | None = None,
@@ -106,17 +119,10 @@ def modify(
     IdempotencyMismatch; then nothing changed.
     """
     require_reason(reason)
-    unknown = sorted(set(changes) - {*CHANGEABLE, *CHANGEABLE_LINKS})
-    if unknown or not changes:
-        problem = (
-            f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
-        )
-        choices = ", ".join((*CHANGEABLE, *CHANGEABLE_LINKS))
-        raise InvalidInput(f"{problem} Give one or more of {choices}.")
-    if replace_attributes and "attributes" not in changes:
-        raise InvalidInput("`replace_attributes` goes with `attributes`, which replace all.")
-    links = read_link_changes(changes)
-    changes = {name: value for name, value in changes.items() if name not in links}
+    step = changes if isinstance(changes, StepOfWork) else None
+    given = {} if isinstance(changes, StepOfWork) else dict(changes)
+    if step is None:
+        _require_changeable(given, replace_attributes=replace_attributes)
     if lock_until is not None and actor.agent is not None:
         raise InvalidInput(
             "Only a person locks an edit: `manual_override` is not for agents.",
@@ -128,6 +134,9 @@ def modify(
     def attempt() -> Change:
         vector, expected = None, if_version
         before = _read(context, actor, memory_id, "correct")
+        asked = given if step is None else dict(step.changes(before.memory))
+        links = read_link_changes(asked)
+        changes = {name: value for name, value in asked.items() if name not in links}
         whole = dict(changes)
         if "attributes" in changes:
             whole["attributes"] = _whole_attributes(
@@ -148,6 +157,8 @@ def modify(
             expected = before.memory.version if if_version is None else if_version
 
         def arguments(current: memories.Stored) -> JsonObject:
+            if step is not None:
+                return {**step.request, "reason": reason, "if": if_version}
             memory = _apply_changes(current.memory, fields)
             asked = memory.model_dump(mode="json", include=set(changes))
             if "attributes" in asked and not replace_attributes:
@@ -167,6 +178,8 @@ def modify(
             if expected is not None:
                 require_version(current.memory, expected)
             _require_active(current.memory)
+            if step is not None:
+                step.require(current.memory)
             write = MemoryWrite(tx, context, actor, now, correlation_id)
             permitted = write.permit(current, "correct")
             if lock_until is not None:
@@ -522,6 +535,19 @@ def _apply_changes(memory: Memory, changes: Mapping[str, Any]) -> Memory:
                 f"`{name}` holds a NUL or half a character; only `content` may hold any text."
             )
     return changed
+
+
+def _require_changeable(changes: Mapping[str, Any], *, replace_attributes: bool) -> None:
+    unknown = sorted(set(changes) - {*CHANGEABLE, *CHANGEABLE_LINKS})
+    if unknown or not changes:
+        problem = (
+            f"{', '.join(unknown)} cannot be changed." if unknown else "Say what is to change."
+        )
+        choices = ", ".join((*CHANGEABLE, *CHANGEABLE_LINKS))
+        raise InvalidInput(f"{problem} Give one or more of {choices}.")
+    if replace_attributes and "attributes" not in changes:
+        raise InvalidInput("`replace_attributes` goes with `attributes`, which replace all.")
+    read_link_changes(changes)
 
 
 def _whole_attributes(

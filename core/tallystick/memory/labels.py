@@ -4,7 +4,7 @@ so that a slip of the pen is not taken for an empty list.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import get_args
 
@@ -16,8 +16,8 @@ from tallystick.storage.index import search
 from tallystick.storage.rows import scopes
 
 _STATUSES = get_args(TaskStatus)
-_LIKE = 0.75
-"""The likeness from which on one label is taken for a misspelling of another."""
+_LIKE, _LIKE_OF_FEW = 0.75, 0.6
+"""The likeness from which on one label is taken for a misspelling of another; of a closed set."""
 
 
 def require_known_labels(
@@ -39,20 +39,22 @@ def require_known_labels(
         ids = [row.id for row in scopes.find(connection, allowed)]
         known = search.label_values(connection, ids, list(labels))
     for name, value in labels.items():
-        values = sorted(known.get(name, set()).union(_STATUSES if name == "status" else ()))
-        if value not in values:
-            _refuse(name, value, values)
+        is_status = name == "status"
+        values = known.get(name, set()).union(_STATUSES if is_status else ())
+        refuse_unknown(name, value, sorted(values), closed=is_status)
 
 
-def _refuse(name: str, value: str, known: Sequence[str]) -> None:
+def refuse_unknown(name: str, value: str, known: Iterable[str], *, closed: bool = False) -> None:
+    """Raise InvalidInput for a value that is not among the known ones: with the nearest, and of a
+    `closed` set in any case.
+    """
     folded = {each.casefold(): each for each in known}
-    near = get_close_matches(value.casefold(), folded, n=1, cutoff=_LIKE)
-    if near:
-        meant = folded[near[0]]
-        raise InvalidInput(
-            f"`{name}` {value!r} is of no memory here. Did you mean {meant!r}?", argument=name
-        )
-    if name == "status":
-        raise InvalidInput(
-            f"`status` {value!r} is none. There are {', '.join(known)}.", argument=name
-        )
+    if value in folded.values():
+        return
+    cutoff = _LIKE_OF_FEW if closed else _LIKE
+    near = get_close_matches(value.casefold(), folded, n=1, cutoff=cutoff)
+    hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
+    if closed:
+        hint += f" There are {', '.join(folded.values())}."
+    if hint:
+        raise InvalidInput(f"`{name}` {value!r} is of nothing here.{hint}", argument=name)

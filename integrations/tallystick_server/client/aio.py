@@ -15,6 +15,7 @@ from tallystick_learning import AsyncLearning
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.model_calls import CalledModel
 from tallystick_server.recording import CheckedCall
+from tallystick_work import AsyncWork
 
 
 class AsyncRemoteItems(AsyncFace):
@@ -61,5 +62,6 @@ class AsyncRemoteTally(ServedTally):
     items = OfferedPart(AsyncRemoteItems)
     learning = OfferedPart(AsyncLearning)
     ingest = OfferedPart(AsyncIngest)
+    work = OfferedPart(AsyncWork)
     operator = OfferedPart(ServedOperator)
     recordings = OfferedPart(ServedRecordings)

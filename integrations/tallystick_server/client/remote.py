@@ -46,6 +46,7 @@ from tallystick_server.client.runs import RemoteRun
 from tallystick_server.model_calls import CalledModel, CallModel
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
+from tallystick_work import WorkVerbs
 
 _signature_of = cache(inspect.signature)
 
@@ -114,6 +115,12 @@ class RemoteIngest(_Face, IngestVerbs):
     """Documents and their sources, behind a server."""
 
     part = "ingest."
+
+
+class RemoteWork(_Face, WorkVerbs):
+    """The tasks and plans of a scope, behind a server."""
+
+    part = "work."
 
 
 class RemoteWorkingMemory(_Face, WorkingVerbs):
@@ -198,6 +205,7 @@ class RemoteTally(_Face, TallyVerbs):
     reviews = OfferedPart(RemoteReviews)
     learning = OfferedPart(RemoteLearning)
     ingest = OfferedPart(RemoteIngest)
+    work = OfferedPart(RemoteWork)
     approvals = OfferedPart(RemoteApprovals)
     jobs = OfferedPart(RemoteJobs)
     spaces = OfferedPart(RemoteSpaces)

@@ -76,7 +76,8 @@ OWN_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     },
     "memory_list": {"limit": "a prompt has room for 20 by default, 100 at most"},
     "memory_modify": {
-        "content": "a model changes the text alone",
+        "content": "a model changes the text, or the attributes",
+        "attributes": "a model changes the text, or the attributes",
         "if_version": "a model changes only what it has read",
     },
 }

@@ -80,14 +80,18 @@ def add(
     reason: str | None = None,
     evidence: Sequence[str] = (),
     valid_from: int | None = None,
+    confidence: int = 100,
 ) -> None:
-    """Link two memories; a closed edge of the same kind between the two is opened again."""
+    """Link two memories, with a confidence in percent; a closed edge of the same kind between the
+    two is opened again.
+    """
     same = and_(_e.c.kind == kind, _e.c.from_doc == from_doc, _e.c.to_doc == to_doc)
     values = {
         "reason": reason,
         "evidence": json.dumps(list(evidence)),
         "valid_from": valid_from,
         "valid_until": None,
+        "confidence": confidence,
     }
     if tx.execute(update(_e).where(same).values(**values)).rowcount:
         return
@@ -99,7 +103,6 @@ def add(
             "kind": kind,
             "from_doc": from_doc,
             "to_doc": to_doc,
-            "confidence": 100,
             "created_at": at,
             "schema_version": 1,
             **values,
