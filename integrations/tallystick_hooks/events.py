@@ -50,6 +50,8 @@ class Event:
     """What was said in the session so far; what was kept before is not kept again."""
     candidates: tuple[dict[str, Any], ...] = ()
     """What the agent would remember of the session, each with fields of `remember`."""
+    project: str | None = None
+    """The project that the session works on, as the client names it: the folder of it."""
     spooled: str | None = None
     """The id under which it waited in the spool; None for one that is told to the tally itself."""
     at: int | None = None

@@ -85,6 +85,7 @@ def _neutral(payload: Mapping[str, Any], name: str | None) -> Event:
         error=_text(payload, "error"),
         words=tuple(_turn(each, place) for place, each in enumerate(words)),
         candidates=tuple(candidates),
+        project=_text(payload, "project"),
     )
 
 
@@ -118,6 +119,7 @@ def _from_claude_code(payload: Mapping[str, Any], name: str | None) -> Event:
         result=payload.get("tool_response"),
         error=None if error is None else str(error),
         words=tuple(_transcript(_text(payload, "transcript_path"))) if keeps else (),
+        project=Path(_text(payload, "cwd") or "").name or None,
     )
 
 

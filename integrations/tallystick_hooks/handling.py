@@ -123,7 +123,9 @@ def _explain_refusal(error: Exception) -> str:
 
 def _wake(bound: BoundTally, event: Event) -> Answer:
     with bound.run(event.agent, metadata=_metadata(event)):
-        return Answer(context=bound.wake(conversation=event.session).text)
+        # What is handed over comes first: that of the scope, or of the folder's project.
+        project = bound.scope.key if bound.scope.kind == "project" else event.project
+        return Answer(context=bound.wake(conversation=event.session, project=project).text)
 
 
 def _recall(bound: BoundTally, event: Event) -> Answer:

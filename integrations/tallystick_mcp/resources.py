@@ -16,6 +16,7 @@ from tallystick.records import JsonObject
 from tallystick.tally import BoundTally
 from tallystick_mcp.answers import add_reader, protocol_error, read_by_rules, show_record
 from tallystick_mcp.callers import Caller, Callers
+from tallystick_mcp.tools import project_of
 
 _JSON, _TEXT = "application/json", "text/plain"
 
@@ -63,14 +64,19 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
 
     @server.resource("tally://context/{scope}", name="context", mime_type=_TEXT)
     def context_of(scope: str, context: Context[Any, Any]) -> str:
-        """What to know at the start: pins, constraints, preferences, decisions, open tasks."""
+        """What to know at the start; of a project what is handed over: blocked, open, decided,
+        learned.
+        """
 
         def read(caller: Caller) -> str:
             bound = _within(caller, scope)
+            of_project: JsonObject = (
+                {} if (project := project_of(bound)) is None else {"project": project}
+            )
             wake = read_by_rules(
                 bound,
                 "memory_wake",
-                {},
+                of_project,
                 lambda checked: {"text": OPERATIONS["wake"].call(bound, checked).text},
             )
             return add_reader(caller, bound, wake["text"])

@@ -279,6 +279,8 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         fields_of_call["around"] = str(bound.scope)
     if mode in get_args(_OperationMode):
         fields_of_call["mode"] = mode
+    if mode == "wake" and (project := arguments.project or project_of(bound)) is not None:
+        fields_of_call["project"] = project
     if mode == "access" or (mode in ("context", "wake") and bound is caller.bound):
         fields_of_call["scopes"] = [str(scope) for scope in caller.scopes]
 
@@ -307,6 +309,11 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         return number, {mode: show_record(result)}
 
     return Call(caller, bound, route, fields_of_call, show_explored)
+
+
+def project_of(bound: BoundTally) -> str | None:
+    """Return the project that a session works on, where its scope is one."""
+    return bound.scope.key if bound.scope.kind == "project" else None
 
 
 def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from tallystick.access import is_expired
 from tallystick.compiler.shorten import whole_sentences
@@ -48,7 +48,9 @@ from tallystick.records import (
 )
 from tallystick.records.escaping import as_item, as_name, cut
 from tallystick.records.framing import Quote, frame_quotes
+from tallystick.records.kinds import Priority
 from tallystick.records.times import moment_text
+from tallystick.storage.index import search
 from tallystick.storage.rows import memories, scopes
 
 _LONGEST, _SHORTEST = 1_200, 40
@@ -71,6 +73,17 @@ _WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("recent", ("fact", "note", "turn")),
 )
 """The reasons of a wake in their order, each with its kinds."""
+_WORK = ("task", "plan", "milestone")
+_HANDOVER: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("blocked", _WORK),
+    ("open", _WORK),
+    ("decided", ("decision", "constraint", "rule")),
+    ("learned", ("episode", "error_pattern", "pattern", "procedure", "session_summary")),
+)
+"""The same of what is handed over in a project."""
+_PRIORITIES = get_args(Priority)
+_OF_HANDOVER = 0.2
+"""The part of the budget for each of these at first, where a session's working set follows."""
 _SHARE = 0.3
 """The part of a wake's budget for one reason at first, pins and constraints aside."""
 _OF_LEGEND = 8
@@ -122,10 +135,14 @@ def wake(
     home: Scope,
     working: Sequence[PackItem] = (),
     session: WorkingSet | None = None,
+    project: str | None = None,
 ) -> ContextPack:
     """Return what to know at the start: `working`, the working memory of the run, then pins,
     constraints, preferences, decisions, open tasks, summaries and the latest notes; framed under
     the key of `home`. Of a `session` its working set comes first, and stands for the latest notes.
+
+    Of a `project` only what is blocked, open, decided and learned in it; before all of the above
+    where there is a `session`.
 
     Newest first within each; each but pins and constraints takes a part of the budget, and more
     where others leave it. A text that is too long is cut. Raises Denied, InvalidInput.
@@ -143,7 +160,14 @@ def wake(
         of_session = {piece.hit.memory.id for piece in pieces}
         chosen: dict[str, memories.Stored] = {}
         reasons: dict[str, list[memories.Stored]] = {}
-        for why, kinds in _WAKES[: len(_WAKES) if session is None else -1]:
+        of_project = (
+            None if project is None else search.find_labelled(connection, ids, {"project": project})
+        )
+        asked = [(why, kinds, of_project) for why, kinds in _HANDOVER if project is not None]
+        if project is None or session is not None:
+            general = _WAKES[: len(_WAKES) if session is None else -1]
+            asked += [(why, kinds, None) for why, kinds in general]
+        for why, kinds, only_docs in asked:
             if why == "pinned":
                 stored = memories.pinned(connection, ids, without_kind=STORE_ITEM, limit=_LATEST)
             else:
@@ -154,10 +178,12 @@ def wake(
                     states=("active",),
                     limit=_LATEST,
                     without_kind=STORE_ITEM,
+                    only_docs=only_docs,
                 )
-            for entry in stored:
+            for entry in sorted(stored, key=_urgency) if why == "open" else stored:
                 memory = entry.memory
-                if memory.id in (chosen.keys() | of_session) or not _wakes(memory, why, now):
+                is_shown = memory.id in of_session and only_docs is None
+                if memory.id in chosen or is_shown or not _wakes(memory, why, now):
                     continue
                 chosen[memory.id] = entry
                 reasons.setdefault(why, []).append(entry)
@@ -165,7 +191,11 @@ def wake(
         held = held_changes(connection, context, actor, chosen.values())
     context.gate.log_read(actor, "wake", scope_list, results=len(chosen))
     groups = {"working": list(working)}
-    for piece in pieces:
+    handed_over = [why for why, _ in _HANDOVER if why in reasons]
+    for why in handed_over:
+        groups[why] = []
+    # What is handed over is shown once, before the working set.
+    for piece in (each for each in pieces if each.hit.memory.id not in chosen):
         groups.setdefault(f"session {piece.chosen_as}", []).append(_piece_item(piece))
     for why, entries in reasons.items():
         groups[why] = [
@@ -185,7 +215,8 @@ def wake(
     filling = _Filling(context, budget_tokens, counter, shown, longest=_OF_WAKE)
     for why, group in groups.items():
         is_first = why in ("pinned", "constraint") or why.startswith("session ")
-        share = filling.remaining if is_first else int(budget_tokens * _SHARE)
+        part = _OF_HANDOVER if why in handed_over and session is not None else _SHARE
+        share = filling.remaining if is_first else int(budget_tokens * part)
         for item in group:
             share -= filling.add(item, share)
     # The rest that one reason leaves, the next ones may use.
@@ -197,7 +228,18 @@ def wake(
 def _wakes(memory: Memory, why: str, now: int) -> bool:
     if not is_current(memory, now) or is_expired(memory.expires_at, now):
         return False
-    return why != "task" or memory.attributes.get("status") not in ("done", "cancelled")
+    status = memory.attributes.get("status")
+    if why == "blocked":
+        return status == "blocked"
+    return why not in ("task", "open") or status not in ("done", "cancelled")
+
+
+def _urgency(stored: memories.Stored) -> tuple[bool, int]:
+    """Return the place of open work: what is under way first, then by priority."""
+    attributes = stored.memory.attributes
+    priority = attributes.get("priority")
+    place = _PRIORITIES.index(priority) if priority in _PRIORITIES else _PRIORITIES.index("medium")
+    return attributes.get("status", "todo") == "todo", place
 
 
 def _hit_item(hit: Hit) -> PackItem:

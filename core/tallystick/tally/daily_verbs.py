@@ -41,6 +41,7 @@ from tallystick.records import (
     Moment,
     PolicyRule,
     Retention,
+    Scope,
     TargetProfile,
     Texts,
     ToolSpec,
@@ -348,15 +349,23 @@ def wake(
     conversation: Annotated[
         Words | None, Field(description="The session that begins, or goes on.")
     ] = None,
+    project: Annotated[
+        Words | None, Field(description="What is handed over in this project.")
+    ] = None,
     scopes: OtherScopes = None,
     model: TokenModel = None,
 ) -> ContextPack:
     """Return a pack without a query: pins, constraints, preferences, decisions, open tasks,
     summaries and the latest notes. For a `conversation` its working set comes first, in place of
     the latest notes, and what its later turns add follows from there.
+
+    Of a `project` the pack is the handover: what is blocked, open, decided and learned in it, in
+    the bound scope and that of the project; with a `conversation` it comes before the rest.
     """
     view._admit("read")
     readable = view._scopes(scopes)
+    if project is not None and scopes is None:
+        readable = [*readable, *_scope_of_project(view, project, readable)]
     session = None
     if conversation is not None:
         session = working_set(view, conversation=conversation, memories=0, scopes=scopes)
@@ -370,9 +379,18 @@ def wake(
             working=pack_items(view._working_of_run(readable)),
             home=view.scope,
             session=session,
+            project=project,
         )
-        record_pack(call, {}, pack)
+        record_pack(call, {} if project is None else {"project": project}, pack)
     return pack
+
+
+def _scope_of_project(view: MemoryView, project: str, readable: Sequence[Scope]) -> list[Scope]:
+    """Return the scope of a project where the actor may read it, and it is not read anyway."""
+    if project not in view.actor.projects:
+        return []
+    scope = view.actor.home(f"project:{project}")
+    return [] if scope in readable else [scope]
 
 
 def compile(
