@@ -75,8 +75,6 @@ EXPLORE: Mapping[str, Route] = {
     "uses": _route("uses", id="memory_id", limit="most"),
     "reviews": _route("reviews", "limit", before="after"),
     "approvals": _route("approvals", "limit", "before"),
-    "tasks": _route("tasks", "limit", arguments="filters"),
-    "plan": _route("plan", id="plan_id"),
     "access": _route("preview_access"),
 }
 """By mode. The mode `policy` is none of the table: it tells what the rules say of a call."""
@@ -147,12 +145,10 @@ MANAGE: Mapping[str, Route] = {
     "unblock_task": _route("unblock_task", *_CHANGED, id="task_id"),
     "submit_review": _route("submit_task", *_CHANGED, "changes", id="task_id"),
     "complete_task": _route("complete_task", *_CHANGED, "changes", id="task_id"),
-    "cancel_task": _route("cancel_task", *_CHANGED, id="task_id"),
     "archive": _route("archive_task", *_CHANGED, id="task_id"),
     "estimate": _route("estimate_task", id="task_id"),
     "prioritize": _route("prioritize_tasks", "changes"),
     "detect_cycles": _route("task_cycles"),
-    "advance_plan": _route("advance_plan", *_CHANGED, "changes", id="plan_id"),
     "link_alike": _route("link_alike", "mode", "reason", id="memory_id"),
     "replay": _route("replay", tool="memory_replay", id="step_id", changes="recipe"),
     "crawl": _route("start_import", tool="memory_crawl", query="target"),

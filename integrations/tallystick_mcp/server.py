@@ -80,6 +80,7 @@ TOOLS: Mapping[str, _Tool] = {
         "trace: a sentence's origin. verify: prove unaltered. uses: steps with it. "
         "context: pack of answers; id: session. wake: session start, handover of a project. "
         "working: a plan. tasks: board; filters in arguments. plan: its steps. "
+        "context: pack of answers; id: session. wake: session start, handover. working: a plan. "
         "runs: of agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. "
         "trace: where a sentence is from. verify: prove unaltered. uses: steps with it. "
         "reviews: proposals. approvals: pending. access: an actor's reach. policy: may a tool "
@@ -101,10 +102,8 @@ TOOLS: Mapping[str, _Tool] = {
         "hold: in working. replay: a step. sync: query by field. crawl: a site. "
         "health: problems. stats: space.",
         "share: follows. pin: always shown. unpin: no. accept: a proposal. defer: later. "
-        "reject: no. undo: it. hold: in working. start_task, block_task (by), unblock_task, "
-        "submit_review, complete_task (hours, learnings), cancel_task, archive: a task; what else "
-        "they take in changes. estimate: hours. prioritize: what next. detect_cycles. "
-        "advance_plan: number, state. link_alike. replay: run a recorded step again. health: "
+        "reject: no. undo: it. hold: in working. Tasks: block_task by; complete_task changes "
+        "{hours, learnings}; prioritize: what next. replay: run a recorded step again. health: "
         "problems. stats: space. rebuild_index: repair.",
         _CHANGES,
     ),

@@ -180,7 +180,6 @@ _SCOPES: Mapping[str, _Find] = {
     "step_id": _of_step,
     "proposal_id": _of_proposal,
     "task_id": _of_memory,
-    "plan_id": _of_memory,
 }
 """Finds the scope of the record that an argument names by its id."""
 
@@ -271,8 +270,6 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         raise InvalidInput("explore: the mode related takes the `id` of a memory.", argument="id")
     if mode == "about" and "around" not in fields_of_call:
         raise InvalidInput("explore: the mode about takes a name as `query`.", argument="query")
-    if mode == "tasks":
-        fields_of_call |= _mapping(fields_of_call.pop("filters", None))
     if "limit" in route.arguments:
         fields_of_call["most" if mode == "uses" else "limit"] = arguments.limit
     if mode == "list":
@@ -365,7 +362,7 @@ def _report_linked(bound: BoundTally) -> Callable[[Any, JsonObject], tuple[str, 
 
 
 _OF_CHANGES = frozenset(
-    {"start_task", "block_task", "submit_review", "complete_task", "prioritize", "advance_plan"}
+    {"start_task", "block_task", "submit_review", "complete_task", "prioritize"}
 )
 """Actions whose further arguments stand in `changes`: as arguments of the tool they would be in
 every prompt of every client.

@@ -58,7 +58,8 @@ def test_a_handover_tells_what_is_blocked_open_decided_and_learned_within_its_bu
         assert all(item.source_ids for item in pack.items)
         assert pack.tokens <= pack.budget_tokens == 1_200
         assert "The registry refuses the name." in pack.text
-        assert "Lunch" not in pack.text and "Another matter" not in pack.text
+        assert "Lunch" not in pack.text
+        assert "Another matter" not in pack.text
         assert tally.bind(ALICE).wake(project="artemis").items == ()
 
 

@@ -179,7 +179,8 @@ class WorkMachine(RuleBasedStateMachine):
                 links = self.mine.inspect(known.episode).affected.links
                 assert any(link.kind == "DERIVED_FROM" and link.memory_id == name for link in links)
             versions = [entry.version for entry in self.mine.history(name)]
-            assert versions == sorted(versions) and versions[-1] == known.version
+            assert versions == sorted(versions)
+            assert versions[-1] == known.version
         first_waiting = [
             bool(each.task.waits_for) or each.task.status == "blocked"
             for each in self.work.prioritize()
