@@ -226,8 +226,8 @@ class Settings(BaseSettings):
     that a model or `remember(entities=…)` gave, and where a text writes them exactly.
     """
     graph_alias_threshold: int = Field(default=90, ge=50, le=100)
-    """The least likeness of two names, percent, at which the graph takes them for one entity; 100
-    only where one is the other without case and marks.
+    """The least likeness, percent, at which a name that is asked for is taken for one of the
+    graph; 100 only where one is the other without case and marks.
     """
     reflection: Literal["off", "review"] = "off"
     """Whether `reflect` has a model draw conclusions: `review` proposes them to a person."""

@@ -5,6 +5,6 @@ found again where a text writes them exactly. Off until a setting turns it on.
 """
 
 from tallystick_graph.extension import EXTENSION
-from tallystick_graph.graph import Graph
+from tallystick_graph.graph import AsyncGraph, Graph, GraphVerbs
 
-__all__ = ["EXTENSION", "Graph"]
+__all__ = ["EXTENSION", "AsyncGraph", "Graph", "GraphVerbs"]

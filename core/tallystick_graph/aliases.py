@@ -46,6 +46,11 @@ def likeness(first: str, second: str) -> int:
     return int(100 * SequenceMatcher(None, plain, other, autojunk=False).ratio())
 
 
+def same_but_for_marks(first: str, second: str) -> bool:
+    """Return True if two normal names differ in accents, hyphens, points and apostrophes alone."""
+    return _plain(first) == _plain(second)
+
+
 def alias_of(
     name: str, kind: str, candidates: Iterable[tuple[str, str]], *, threshold: int
 ) -> Alias | None:

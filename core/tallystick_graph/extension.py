@@ -7,6 +7,7 @@ from tallystick.operations import Operation
 from tallystick_graph.about import about
 from tallystick_graph.derived import GraphState, Summaries
 from tallystick_graph.entity_signals import entity_signals
+from tallystick_graph.graph import Graph
 from tallystick_graph.mentions import follow_change, queue_reading
 from tallystick_graph.overview import communities_in
 from tallystick_graph.reading import link_extraction
@@ -21,4 +22,24 @@ EXTENSION: Extension[Operation] = Extension(
     handlers=lambda context, outbound: (GraphHandler(context), SummaryHandler(context, outbound)),
     derived=lambda context: (GraphState(context), Summaries(context)),
     modes={"about": about, "communities": communities_in},
+    operations=(
+        Operation(
+            "aliases",
+            "Names of one entity",
+            "List names that stand for other entities, each with what tells it.",
+            "read",
+            ("denied", "rate_limited"),
+            verb="graph.aliases",
+            face=Graph,
+        ),
+        Operation(
+            "keep_apart",
+            "Keep names apart",
+            "Part two names, and forbid that they are taken for one entity.",
+            "change",
+            ("denied", "invalid_input", "not_found", "rate_limited"),
+            verb="graph.keep_apart",
+            face=Graph,
+        ),
+    ),
 )

@@ -69,13 +69,13 @@ class KnownNames:
 
     def _name_at(self, text: str, place: int) -> str | None:
         starting = self._by_start.get(text[place])
-        if starting is None or _joins(text, place):
+        if starting is None or joins(text, place):
             return None
         return next(
             (
                 name
                 for name in starting
-                if text.startswith(name, place) and not _joins(text, place + len(name))
+                if text.startswith(name, place) and not joins(text, place + len(name))
             ),
             None,
         )
@@ -89,17 +89,18 @@ def given_names(memory: Memory) -> list[str]:
     return [name for name in names if isinstance(name, str) and name.strip()]
 
 
-def _joins(text: str, place: int) -> bool:
+def joins(text: str, place: int) -> bool:
     """Return True if a word goes on from the character before a place to the one at it. Wide
     characters, of scripts that put no spaces between words, join nothing.
     """
     if not 0 < place < len(text):
         return False
     before, after = text[place - 1], text[place]
-    return before.isalnum() and after.isalnum() and not (_is_wide(before) or _is_wide(after))
+    return before.isalnum() and after.isalnum() and not (is_wide(before) or is_wide(after))
 
 
-def _is_wide(char: str) -> bool:
+def is_wide(char: str) -> bool:
+    """Return True for a character of a script that puts no spaces between words."""
     return unicodedata.east_asian_width(char) in "WF"
 
 

@@ -26,7 +26,8 @@ from tallystick.storage import Connection, ScopeRow
 from tallystick.storage.index import graph
 from tallystick.storage.index.marks import Mark, keep_marks, lags_of
 from tallystick.storage.rows import edges, memories, parts
-from tallystick_graph.aliases import alias_of, likeness
+from tallystick_graph.aliases import same_but_for_marks
+from tallystick_graph.evidence import AliasReason, is_given_name, stated_aliases
 from tallystick_graph.mentions import GRAPH_VERSION, settle
 from tallystick_graph.name_forms import normal_name
 from tallystick_graph.names import KnownNames, Name, Names, Said, given_names
@@ -176,6 +177,7 @@ class _Linking:
             normal = normal_name(name.text)
             if normal and normal not in by_name:
                 by_name[normal] = self._entity(scope, name, normal)
+        self._merge_stated(stored, names.names)
         for doc in dict.fromkeys(by_name.values()):
             if doc in before:
                 continue
@@ -224,60 +226,70 @@ class _Linking:
         graph.add_name(self._write.tx, scope.id, entity)
         near: set[str] = set().union(*(self._by_word[key] for key in _keys(normal)))
         self._note(normal, doc, name.type)
-        self._merge(normal, name.type, near)
+        self._part_ambiguous(normal, sorted(near))
+        self._merge_spelled_alike(normal, near)
         return doc
 
-    def _merge(self, normal: str, kind: str, near: Iterable[str]) -> None:
-        """Take a new name for another form of one that is known, or the other way round."""
-        threshold = self._write.context.settings.graph_alias_threshold
-        candidates = [(name, self._types[name]) for name in sorted(near) if name in self._docs]
-        self._part_ambiguous(normal, [name for name, _ in candidates], threshold)
-        alias = alias_of(normal, kind, candidates, threshold=threshold)
-        if alias is None:
-            return
-        # The fuller name stands for both.
-        shorter, fuller = sorted((normal, alias.name), key=lambda name: (len(name), name))
-        if self._is_ambiguous(shorter, fuller, threshold):
-            return
+    def _merge_spelled_alike(self, normal: str, near: Iterable[str]) -> None:
+        """Take a new name for one that is known and differs from it in marks alone."""
+        for name in sorted(near):
+            if name in self._docs and name != normal and same_but_for_marks(name, normal):
+                short, full = sorted((normal, name), key=lambda each: (len(each), each))
+                self._merge(short, full, "same_but_for_marks")
+                return
+
+    def _merge_stated(self, stored: memories.Stored, names: Sequence[Name]) -> None:
+        """Take names of a text for other forms of others of them, where the text tells that."""
+        typed = [
+            Name(each.text, self._types.get(normal_name(each.text), each.type))
+            if each.type == "name"
+            else each
+            for each in names
+        ]
+        for alias in stated_aliases(_text_of(stored.memory), typed):
+            short, full = normal_name(alias.short), normal_name(alias.full)
+            if short != full and short in self._docs and full in self._docs:
+                self._merge(short, full, alias.reason, stored.memory.id)
+
+    def _merge(self, short: str, full: str, reason: AliasReason, *evidence: str) -> None:
+        """Let a name stand for a fuller one, unless it stands for another one by now, or somebody
+        has forbidden it.
+        """
         tx = self._write.tx
-        part, whole = self._docs[shorter], self._docs[fuller]
+        part, whole = self._docs[short], self._docs[full]
         ends = edges.follow_to_end(tx, "DUPLICATE_OF", [part, whole], forward=True)
         whole = ends.get(whole, whole)
-        if part in ends or part == whole or edges.was_linked(tx, "DUPLICATE_OF", part, whole):
-            # It stands for another one already, or somebody parted the two.
-            return
         stored = memories.get_docs(tx, [part, whole])
+        if part in ends and ends[part] != whole:
+            part_alias(self._write, stored[part])  # it could be either
+            return
+        if part in ends or part == whole or edges.was_linked(tx, "DUPLICATE_OF", part, whole):
+            return
         if stored[part].memory.state != "active" or stored[whole].memory.state == "deleted":
             return
-        mark_alias(self._write, stored[part], stored[whole], alias.likeness)
+        mark_alias(self._write, stored[part], stored[whole], reason, evidence)
 
-    def _is_ambiguous(self, name: str, fuller: str, threshold: int) -> bool:
-        """Return True if a name could stand for another fuller name as well."""
-        near: set[str] = set().union(*(self._by_word[key] for key in _keys(name)))
-        return any(
-            len(other) > len(name)
-            and likeness(name, other) >= threshold
-            and likeness(fuller, other) < threshold
-            for other in near - {name, fuller}
-        )
-
-    def _part_ambiguous(self, normal: str, candidates: Sequence[str], threshold: int) -> None:
-        """Part a short form from its entity where it could be this new one as well."""
+    def _part_ambiguous(self, normal: str, candidates: Sequence[str]) -> None:
+        """Part a given name from its entity where it could be that of this new name as well."""
         tx = self._write.tx
-        names = {doc: name for name, doc in self._docs.items()}
         for name in candidates:
-            if len(name) >= len(normal) or likeness(name, normal) < threshold:
+            if name not in self._docs or not is_given_name(name, normal):
                 continue
             doc = self._docs[name]
-            ends = edges.follow_to_end(tx, "DUPLICATE_OF", [doc], forward=True)
-            other = names.get(ends.get(doc, -1))
-            if other is not None and likeness(other, normal) < threshold:
+            if doc in edges.follow_to_end(tx, "DUPLICATE_OF", [doc], forward=True):
                 part_alias(self._write, memories.get_docs(tx, [doc])[doc])
 
 
-def mark_alias(write: Write, alias: memories.Stored, entity: memories.Stored, percent: int) -> None:
-    """Let a name stand for another entity, as `mark_duplicate` does: `restore` parts them again."""
-    reason = f"two forms of one name: {percent} of 100 alike"
+def mark_alias(
+    write: Write,
+    alias: memories.Stored,
+    entity: memories.Stored,
+    reason: AliasReason,
+    evidence: Sequence[str],
+) -> None:
+    """Let a name stand for another entity, as `mark_duplicate` does: `restore` parts them again.
+    `evidence` are the memories whose texts tell it.
+    """
     edges.add(
         write.tx,
         edge_id=write.context.store.ids.new(),
@@ -287,6 +299,7 @@ def mark_alias(write: Write, alias: memories.Stored, entity: memories.Stored, pe
         to_doc=entity.doc,
         at=write.now,
         reason=reason,
+        evidence=evidence,
     )
     write.rewrite(
         write.permit_upkeep(alias),

@@ -31,7 +31,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
             "runs": "runs show why trace uses diff recompile",
             "receipts": "verify receipt export-receipt tape keygen",
         },
-        "Work": {"work": "task plan link"},
+        "Work": {"work": "task plan link aliases keep-apart"},
         "Reflection and review": {"memory": "reflect reviews review"},
         "Policy and approvals": {
             "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw"

@@ -21,6 +21,17 @@ _STEPS = {
 }
 """What is done with one task, and its operation."""
 
+aliases = operation_command(
+    "aliases", views.alias_table, scope="home", empty="No name stands for another one."
+)
+
+
+@command("keep_apart", positional=("name", "other"), scope="home")
+def keep_apart(call: Call) -> Answer:
+    call.do()
+    return Answer({"kept_apart": True}, "✓ they are kept apart")
+
+
 link = operation_command("link_alike", views.alike_view)
 
 

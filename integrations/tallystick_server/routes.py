@@ -188,6 +188,8 @@ ROUTES: tuple[Route, ...] = (
         _route("plan", "GET /plans/{plan_id}"),
         _route("advance_plan", "POST /plans/{plan_id}/steps"),
         _route("link_alike", "POST /memories/{memory_id}/alike"),
+        _route("aliases", "GET /graph/aliases"),
+        _route("keep_apart", "POST /graph/apart"),
     ),
     *_group(
         "Reviews",

@@ -158,7 +158,7 @@ def declared_attributes(kind: str, attributes: JsonObject) -> JsonObject:
     """
     model = KINDS.get(kind)
     fields = {} if model is None else model.model_fields
-    declared = {
+    declared: JsonObject = {
         name: value
         for name in fields
         if (value := attributes.get(name)) not in (None, [], "", False)

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tallystick.records.graph import EntityAlias
 from tallystick.records.work import (
     CompletedTask,
     Estimate,
@@ -85,6 +86,16 @@ def plan_view(plan: Plan) -> RenderableType:
         for number, step in enumerate(plan.steps, 1)
     ]
     return Group(Text.assemble((plan.text, "bold"), "  ", state_text(plan.status)), *steps)
+
+
+def alias_table(aliases: Iterable[EntityAlias]) -> Table:
+    """Return the names that stand for others, one in a row."""
+    return table(
+        aliases,
+        "alias entity",
+        why=lambda each: each.reason.replace("_", " "),
+        said_in=lambda each: join_ids(each.evidence),
+    )
 
 
 def alike_view(linked: LinkedAlike) -> RenderableType:

@@ -11,6 +11,7 @@ from tallystick.records import Actor, CompiledContext, JsonObject
 from tallystick.tally.async_view import ServedOperator, ServedRecordings, ServedTally
 from tallystick.tally.served_verbs import AsyncFace, Offered, OfferedPart
 from tallystick_ingest.ingest import AsyncIngest
+from tallystick_graph import AsyncGraph
 from tallystick_learning import AsyncLearning
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.model_calls import CalledModel
@@ -63,5 +64,6 @@ class AsyncRemoteTally(ServedTally):
     learning = OfferedPart(AsyncLearning)
     ingest = OfferedPart(AsyncIngest)
     work = OfferedPart(AsyncWork)
+    graph = OfferedPart(AsyncGraph)
     operator = OfferedPart(ServedOperator)
     recordings = OfferedPart(ServedRecordings)

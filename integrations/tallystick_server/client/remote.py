@@ -37,6 +37,7 @@ from tallystick.tally.served_verbs import (
     WorkingVerbs,
 )
 from tallystick_ingest.ingest import IngestVerbs
+from tallystick_graph import GraphVerbs
 from tallystick_learning import LearningVerbs
 from tallystick_server.client.aio import AsyncRemoteTally
 from tallystick_server.client.calls import Call, body_of, call_of, safe
@@ -115,6 +116,12 @@ class RemoteIngest(_Face, IngestVerbs):
     """Documents and their sources, behind a server."""
 
     part = "ingest."
+
+
+class RemoteGraph(_Face, GraphVerbs):
+    """The names of entities, behind a server."""
+
+    part = "graph."
 
 
 class RemoteWork(_Face, WorkVerbs):
@@ -206,6 +213,7 @@ class RemoteTally(_Face, TallyVerbs):
     learning = OfferedPart(RemoteLearning)
     ingest = OfferedPart(RemoteIngest)
     work = OfferedPart(RemoteWork)
+    graph = OfferedPart(RemoteGraph)
     approvals = OfferedPart(RemoteApprovals)
     jobs = OfferedPart(RemoteJobs)
     spaces = OfferedPart(RemoteSpaces)

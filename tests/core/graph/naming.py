@@ -15,6 +15,12 @@ NAMES = KnownNames(
         *("Utrecht", "Leiden"),
     )
 )
+PEOPLE = frozenset(
+    {
+        *("Anna Schmidt", "Anna Berg", "Anna Becker", "Anna", "Bob Miller", "Clara Jones"),
+        *("Otto Lang", "Otto Visser", "Viktor Krause", "Rosa Moreau", "Hugo Costa"),
+    }
+)
 _RELATIONS = {
     "works at": "works_at",
     "works for": "works_at",
@@ -39,8 +45,13 @@ def read_names(text: str) -> Extraction:
                 ExtractedRelation(source=sources[-1], relation=relation, target=targets[0])
             )
     return Extraction(
-        entities=tuple(ExtractedEntity(name=name) for name in names), relations=tuple(relations)
+        entities=tuple(ExtractedEntity(name=name, kind=_kind(name)) for name in names),
+        relations=tuple(relations),
     )
+
+
+def _kind(name: str) -> str:
+    return "person" if name in PEOPLE else "name"
 
 
 def namer() -> ScriptedLearner:

@@ -177,10 +177,13 @@ def _relations(tally: Tally) -> list[tuple[str, int]]:
 
 
 def test_forms_of_a_name_are_one_entity_until_somebody_parts_them(open_tally: OpenTally) -> None:
-    with open_tally(settings=ON) as tally:
+    with open_tally(settings=LEARNING, learning_model=namer()) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many([named("Yesterday Anna Schmidt came to Berlin.")])
-        alice.remember_many([named("We asked Anna about it.")])
+        alice.remember("Yesterday Anna Schmidt came to Berlin.")
+        alice.remember("We asked Anna about it.")
+        tally.drain()
+        assert entities(alice)["Anna"] == "active", "no text says that they are one"
+        alice.remember("Anna Schmidt is back in Berlin. We asked Anna about it.")
         tally.drain()
         assert entities(alice)["Anna"] == "duplicate"
 
@@ -193,18 +196,18 @@ def test_forms_of_a_name_are_one_entity_until_somebody_parts_them(open_tally: Op
             mode="apply",
             confirm_token=preview.confirm_token,
         )
-        alice.remember_many([named("Today we asked Anna again, and Anna Schmidt too.")])
+        alice.remember("Today Anna Schmidt came again. We asked Anna too.")
         tally.drain()
         assert entities(alice)["Anna"] == "active", "nobody merges again what a person parted"
 
 
 def test_a_short_name_that_could_be_two_people_is_neither(open_tally: OpenTally) -> None:
-    with open_tally(settings=ON) as tally:
+    with open_tally(settings=LEARNING, learning_model=namer()) as tally:
         alice = tally.bind(ALICE)
-        alice.remember_many([named("Yesterday Anna Schmidt came, and we asked Anna.")])
+        alice.remember("Yesterday Anna Schmidt came. We asked Anna.")
         tally.drain()
         assert entities(alice)["Anna"] == "duplicate"
-        alice.remember_many([named("Today we met Anna Berg.")])
+        alice.remember("Today we met Anna Berg.")
         tally.drain()
         assert entities(alice)["Anna"] == "active"
 
