@@ -7,7 +7,7 @@ from tallystick.memory.contradictions import pairs_among
 from tallystick.memory.correct import CorrectionRequest, correct
 from tallystick.memory.crossing import cross
 from tallystick.memory.dependencies import dependencies
-from tallystick.memory.explore import explore, warm
+from tallystick.memory.explore import ExploreFilter, explore, warm
 from tallystick.memory.history import activity, history, reads
 from tallystick.memory.inspect import inspect
 from tallystick.memory.items import Item, Items, Put
@@ -25,6 +25,7 @@ from tallystick.memory.working_set import SessionTurn, working_set
 
 __all__ = [
     "CorrectionRequest",
+    "ExploreFilter",
     "ForgetRequest",
     "Item",
     "Items",

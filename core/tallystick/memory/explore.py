@@ -10,31 +10,46 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import NamedTuple
 
 from tallystick.access import visible_docs
 from tallystick.errors import Denied, InvalidScope
-from tallystick.memory.context import MemoryContext
+from tallystick.memory.context import MemoryContext, labels_of_memory
 from tallystick.memory.read import preview_of
 from tallystick.memory.recall import recall
 from tallystick.policy import PolicyState, decide
 from tallystick.records import (
     Actor,
+    EdgeKind,
     Explored,
     ExploredLink,
     ExploredMemory,
     ExploredScope,
     LinkCount,
+    Memory,
     MemoryState,
     ReasonCode,
     Scope,
 )
 from tallystick.storage import Connection
+from tallystick.storage.index import search
 from tallystick.storage.rows import edges, memories, scopes, spaces
 
 _MOST = 120
 """Characters of a text that are shown."""
+_SCOPE_LINKS = 10_000
+"""Memories of a scope that links of one kind leave, which a filter looks at."""
 _FAN = 200
 """Links of one memory that are followed."""
+
+
+class ExploreFilter(NamedTuple):
+    """What is explored is narrowed to; empty lets everything pass."""
+
+    kinds: tuple[str, ...] = ()
+    status: str | None = None
+    links: tuple[EdgeKind, ...] = ()
+    """Links of these kinds are followed."""
 
 
 def explore(
@@ -46,10 +61,11 @@ def explore(
     limit: int = 50,
     before: str | None = None,
     states: Sequence[MemoryState] = ("active",),
+    only: ExploreFilter = ExploreFilter(),  # noqa: B008 # a tuple of nothing, which nobody changes
     logged: bool = True,
 ) -> Explored:
     """Return the scopes that `actor` may look into; a scope with its memories, newest first; or a
-    memory with those that are linked with it.
+    memory with those that are linked with it; `only` what passes filters.
 
     Raises Denied for a scope, NotFound for a memory alike where it is hidden and where it is
     absent, InvalidInput.
@@ -61,9 +77,9 @@ def explore(
         if around is None:
             explored = _scopes(connection, context, actor)
         elif scope is not None:
-            explored = _in_scope(connection, context, actor, scope, limit, before, states)
+            explored = _in_scope(connection, context, actor, scope, limit, before, states, only)
         else:
-            explored = _around(connection, context, actor, str(around), depth, limit)
+            explored = _around(connection, context, actor, str(around), depth, limit, only)
     if not logged:
         return explored
     scopes_read = {place.scope for place in explored.scopes}
@@ -143,13 +159,32 @@ def _in_scope(
     limit: int,
     before: str | None,
     states: Sequence[MemoryState],
+    only: ExploreFilter,
 ) -> Explored:
     decision = context.gate.decide(connection, actor, "read", scope)
     if not decision.allowed:
         raise Denied(decision)
     ids = [row.id for row in scopes.find(connection, [scope])]
     doc = None if before is None else context.visible(connection, actor, before, "read").doc
-    page = memories.latest(connection, ids, states=states, limit=limit + 1, before_doc=doc)
+    only_docs: set[int] | None = None
+    if only.status is not None:
+        only_docs = search.find_labelled(connection, ids, {"status": only.status})
+    if only.links:
+        linked = {
+            doc
+            for kind in only.links
+            for doc in edges.with_kind(connection, kind, ids, most=_SCOPE_LINKS)
+        }
+        only_docs = linked if only_docs is None else only_docs & linked
+    page = memories.latest(
+        connection,
+        ids,
+        kinds=only.kinds,
+        states=states,
+        limit=limit + 1,
+        before_doc=doc,
+        only_docs=only_docs,
+    )
     whole = context.gate.decide(connection, actor, "inspect", scope).allowed
     place = _counted_scope(
         connection, scope, decision.reason, readable=True, whole=whole, name=None
@@ -169,6 +204,7 @@ def _around(
     memory_id: str,
     depth: int,
     limit: int,
+    only: ExploreFilter,
 ) -> Explored:
     may_read, now = _may_read(connection, context, actor), context.store.clock.now()
     first = context.visible(connection, actor, memory_id, "read")
@@ -179,13 +215,21 @@ def _around(
     more = False
     ahead = [first.doc]
     for level in range(1, depth + 1):
-        around = edges.touching(connection, ahead, most=_FAN * len(ahead))
+        around = [
+            edge
+            for edge in edges.touching(connection, ahead, most=_FAN * len(ahead))
+            if not only.links or edge.kind in only.links
+        ]
         linked = memories.get_docs(connection, _ends(around) - set(reached))
         readable = {doc: other for doc, other in linked.items() if may_read(other.memory.scope)}
         hidden |= set(linked) - set(readable)
         # What was forgotten or hidden is no way on, and its id is not named.
         shown = visible_docs(connection, context.gate, actor, readable.values(), now)
-        readable = {doc: other for doc, other in readable.items() if doc in shown}
+        readable = {
+            doc: other
+            for doc, other in readable.items()
+            if doc in shown and _passes(other.memory, only)
+        }
         ahead = []
         for doc, other in sorted(readable.items()):
             if len(reached) > limit:
@@ -204,6 +248,13 @@ def _around(
         links=tuple(links.values()),
         elsewhere=len(hidden),
         more=more,
+    )
+
+
+def _passes(memory: Memory, only: ExploreFilter) -> bool:
+    labels = dict(labels_of_memory(memory))
+    return (not only.kinds or memory.kind in only.kinds) and (
+        only.status is None or labels.get("status") == only.status
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, get_args
 
-from tallystick.access import is_expired
+from tallystick.access import is_expired, visible_docs
 from tallystick.compiler.shorten import whole_sentences
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.contradictions import contradictions, disagreements
@@ -103,12 +103,17 @@ def pack(
     home: Scope,
     working: Sequence[PackItem] = (),
     session: WorkingSet | None = None,
+    named: Sequence[str] | None = None,
 ) -> ContextPack:
     """Return `working`, the working memory of the run, and the answers to `query`, best first, as
     far as they fit; the pack is framed under the key of `home`. Of a `session` its working set
-    stands for the answers. Raises Denied, InvalidInput.
+    stands for the answers, and so do memories that are `named` by their ids. Raises Denied,
+    InvalidInput.
     """
-    if session is not None:
+    if named is not None:
+        hits = _hits_of(context, actor, named)
+        items = [_hit_item(hit, why="about") for hit in hits]
+    elif session is not None:
         hits = [piece.hit for piece in session.pieces]
         items = [_piece_item(piece) for piece in session.pieces]
     else:
@@ -242,12 +247,38 @@ def _urgency(stored: memories.Stored) -> tuple[bool, int]:
     return attributes.get("status", "todo") == "todo", place
 
 
-def _hit_item(hit: Hit) -> PackItem:
+def _hits_of(context: MemoryContext, actor: Actor, ids: Sequence[str]) -> list[Hit]:
+    """Return the memories with these ids that the actor may see, in their order."""
+    with context.store.database.read() as connection:
+        stored = {each.memory.id: each for each in memories.get_many(connection, ids)}
+        decisions = {
+            scope: context.gate.decide(connection, actor, "read", scope)
+            for scope in {each.memory.scope for each in stored.values()}
+        }
+        readable = [each for each in stored.values() if decisions[each.memory.scope].allowed]
+        now = context.store.clock.now()
+        shown = visible_docs(connection, context.gate, actor, readable, now)
+    return [
+        Hit(
+            memory=stored[each].memory,
+            score=0.0,
+            source_ids=tuple(source.source_id for source in stored[each].memory.sources),
+            visible_to=stored[each].memory.scope,
+            access_reason=decisions[stored[each].memory.scope].reason,
+            path="none",
+            history=not is_current(stored[each].memory, now),
+        )
+        for each in ids
+        if each in stored and stored[each].doc in shown
+    ]
+
+
+def _hit_item(hit: Hit, why: str = "relevance") -> PackItem:
     return _item(
         hit.memory,
         hit.source_ids,
         hit.access_reason,
-        why="relevance",
+        why=why,
         score=hit.score,
         signals=hit.signals,
         history=hit.history,

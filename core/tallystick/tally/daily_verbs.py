@@ -32,6 +32,7 @@ from tallystick.records import (
     ContextItem,
     ContextPack,
     Coverage,
+    EdgeKind,
     Explored,
     ExploreMode,
     Forgotten,
@@ -54,9 +55,11 @@ from tallystick.records.arguments import (
     Force,
     IdempotencyKey,
     IfVersion,
+    KindFilter,
     OtherScopes,
     Reason,
     StateFilter,
+    StatusFilter,
 )
 from tallystick.records.memory import ScopeName
 from tallystick.tally.call_rules import CallFacts
@@ -94,6 +97,8 @@ InputSchema = Annotated[JsonObject | None, SkipValidation]
 
 V = TypeVar("V", bound=MemoryView)
 
+_ABOUT = 200
+"""Memories about a name that a pack chooses from, the newest."""
 _DIRECT = "direct call"
 """The piece that enforces where an application checks a call itself."""
 
@@ -191,8 +196,17 @@ def explore(
     limit: Annotated[Limit, Field(description="Memories at most.")] = 50,
     before: Annotated[MemoryId | None, PAGE_BEFORE] = None,
     states: StateFilter = ("active",),
+    kinds: KindFilter = (),
+    status: StatusFilter = None,
+    links: Annotated[
+        Sequence[EdgeKind],
+        tuple_of(EdgeKind),
+        Field(description="Only links of these kinds, and what has one."),
+    ] = (),
 ) -> Explored:
     """Look around without a query: the scopes, the contents of one, the links of a memory.
+
+    `kinds`, `status` and `links` narrow what is in a scope, or around a memory.
 
     Without `around` it lists the scopes that this actor may look into, with counts; around a
     scope its memories of these `states`, newest first (the last id of a page is `before` for
@@ -213,6 +227,9 @@ def explore(
             for extension in view._services.extensions
             for name, explore in extension.modes.items()
         }
+        only = memory.ExploreFilter(tuple(kinds), status, tuple(links))
+        if any(only) and (mode is not None or around is None):
+            raise InvalidInput("Filters are for a scope, or what is around a memory: leave `mode`.")
         if mode in modes:
             explored = modes[mode](context, view.actor, view.scope, around, depth, limit)
         elif mode == "dependencies":
@@ -227,6 +244,7 @@ def explore(
                 limit=limit,
                 before=before,
                 states=states,
+                only=only,
             )
         if explored.memories:
             ids = [listed.id for listed in explored.memories]
@@ -312,18 +330,27 @@ def pack(
     conversation: Annotated[
         Words | None, Field(description="The session whose turn asks: its working set answers.")
     ] = None,
+    about: Annotated[
+        bool, Field(description="Everything about the name that the query is, from the graph.")
+    ] = False,
     scopes: OtherScopes = None,
     model: TokenModel = None,
 ) -> ContextPack:
     """Return what answers `query` as text for an agent, within the budget; for a turn of a
-    `conversation` its working set, to which the turn adds.
+    `conversation` its working set, to which the turn adds; with `about` everything that mentions
+    the name `query` in the graph of the bound scope.
 
     The text is framed as data and secrets are replaced. Each item names its source, who may see
     it, why it is there and whether it is still valid. Raises as `recall`.
     """
     view._admit("read")
     readable = view._scopes(scopes)
-    session = None
+    session, named = None, None
+    if about:
+        if conversation is not None or scopes is not None:
+            raise InvalidInput("`about` looks into the bound scope alone, without a conversation.")
+        explored = explore(view, query, mode="about", limit=_ABOUT)
+        named = [each.id for each in explored.memories if each.kind != "entity"]
     if conversation is not None:
         session = working_set(view, query, conversation=conversation, scopes=scopes)
     with view._observe_call("memory_read", "pack") as call:
@@ -337,6 +364,7 @@ def pack(
             working=pack_items(view._working_of_run(readable)),
             home=view.scope,
             session=session,
+            named=named,
         )
         record_pack(call, {"query": query}, packed)
     return packed
