@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
-from tallystick.errors import InvalidInput
+from tallystick.errors import StateConflict
 from tallystick.records.kinds import Priority
 from tallystick.records.work import Estimate, RankedTask, Task
 from tallystick_work.tasks import OVER
@@ -75,18 +75,20 @@ def _days(count: int) -> str:
     return f"{count} {'day' if count == 1 else 'days'}"
 
 
-def estimate(alike: Sequence[tuple[Task, float]]) -> Estimate:
+def estimate(task_id: str, alike: Sequence[tuple[Task, float]]) -> Estimate:
     """Return the hours of done tasks, each with its likeness, that are like one. Raises
-    InvalidInput below three.
+    StateConflict below three.
     """
     counted = sorted(
         (each for each in alike if each[0].hours is not None),
         key=lambda each: (-each[1], each[0].id),
     )
     if len(counted) < FEWEST:
-        raise InvalidInput(
-            f"{len(counted)} done tasks with hours are like this one, and {FEWEST} are needed. "
-            "Give `hours` when tasks are completed."
+        raise StateConflict(
+            task_id,
+            state="not to be estimated",
+            reason=f"{len(counted)} done tasks with hours are like it, and {FEWEST} are needed",
+            hint="Give the hours when tasks are completed.",
         )
     hours = [float(task.hours or 0) for task, _ in counted]
     return Estimate(

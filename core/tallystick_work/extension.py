@@ -66,6 +66,7 @@ EXTENSION: Extension[Operation] = Extension(
             "estimate_task",
             "Estimate a task",
             "Show the hours that done tasks like this one took.",
+            errors=(*_READ, "state_conflict"),
             verb="work.estimate",
         ),
         _read(

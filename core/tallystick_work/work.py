@@ -181,7 +181,8 @@ class Work(Part):
 
     def estimate(self, task_id: TaskId) -> Estimate:
         """Return the hours that done tasks of the scope took which are like this one: the median,
-        the range and their ids. Raises NotFound, and InvalidInput for fewer than three.
+        the range and their ids. Raises NotFound, InvalidInput for what is no task, and
+        StateConflict for fewer than three.
         """
         self._view._admit("read")
         context, actor = self._view._services.memory, self._view.actor
@@ -205,7 +206,7 @@ class Work(Part):
                 ),
             )
         return estimate(
-            [(task_of(each.stored.memory), each.cosine) for each in found[:_MOST_ALIKE]]
+            task_id, [(task_of(each.stored.memory), each.cosine) for each in found[:_MOST_ALIKE]]
         )
 
     def prioritize(

@@ -82,6 +82,7 @@ def memory_toolset(
         span: str | None = None,
         replaces: str | None = None,
         contradicts: list[str] | None = None,
+        attributes: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         return run(
             ctx,
@@ -92,6 +93,7 @@ def memory_toolset(
             span=span,
             replaces=replaces,
             contradicts=contradicts,
+            attributes=attributes,
         )
 
     @tools.tool(description=MEMORY_TOOLS["memory_get"].description)
@@ -106,15 +108,21 @@ def memory_toolset(
 
     @tools.tool(description=MEMORY_TOOLS["memory_modify"].description, requires_approval=True)
     def memory_modify(
-        ctx: RunContext[Any], memory_id: str, content: str, reason: str, if_version: int
+        ctx: RunContext[Any],
+        memory_id: str,
+        reason: str,
+        if_version: int,
+        content: str | None = None,
+        attributes: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         return run(
             ctx,
             "memory_modify",
             memory_id=memory_id,
-            content=content,
             reason=reason,
             if_version=if_version,
+            content=content,
+            attributes=attributes,
         )
 
     @tools.tool(description=MEMORY_TOOLS["memory_forget"].description, requires_approval=True)

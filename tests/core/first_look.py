@@ -14,6 +14,11 @@ FIRST_LOOK = {
     "graph/test_about.py": "memory/dependencies",
     "graph/test_communities.py": "graph/concepts graph/overview graph/summaries "
     "storage/index/communities",
+    "graph/test_merges.py": "graph/evidence records/graph",
+    "work/test_work.py": "records/kinds records/work work/changing work/choosing "
+    "work/completing work/reading work/tasks",
+    "work/test_linking.py": "work/likeness",
+    "memory/test_attributes_and_links.py": "memory/labels memory/links",
     "graph/test_graph.py": "graph/aliases graph/derived graph/mentions graph/name_forms "
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
     "test_extension.py": "graph/extension ingest/contract ingest/extension learning/extension "

@@ -76,6 +76,7 @@ class World:
         self.folder = str(services_of(there.tally).settings.source_roots[0])
         self.ingest = Ingest(there.tally.bind(ADA))
         self.memory = self.ada.remember(f"The heron nests in March. {there.tally.new_id()}")
+        self.drain = there.tally.drain
 
     @cached_property
     def imported(self) -> str:
@@ -91,6 +92,22 @@ class World:
         memory_id = self.ada.remember(f"The heron left. {self.memory.id}").id
         self.ada.forget(memory_id, reason="r")
         return memory_id
+
+    def names(self) -> dict[str, Any]:
+        """Two names that the graph has."""
+        self.ada.remember("Heron and Egret came.", entities=("Heron", "Egret"))
+        self.drain()
+        return {"name": "Heron", "other": "Egret"}
+
+    @cached_property
+    def task(self) -> str:
+        return self.ada.remember(f"Feed the heron. {self.memory.id}", kind="task").id
+
+    @cached_property
+    def plan(self) -> str:
+        steps = {"steps": ["Fish."]}
+        text = f"Feed it daily. {self.memory.id}"
+        return self.ada.remember(text, kind="plan", attributes=steps).id
 
     @cached_property
     def step(self) -> Step:
@@ -164,6 +181,10 @@ class World:
         given: dict[str, Callable[[], Any]] = {
             "memory_id": lambda: self.memory.id,
             "source_id": lambda: self.memory.source_id,
+            "task_id": lambda: self.task,
+            "plan_id": lambda: self.plan,
+            "number": lambda: 1,
+            "blocker": lambda: "The river is frozen.",
             "run_id": lambda: self.step.run.id,
             "step_id": lambda: self.step.id,
             "before": lambda: self.step.id,
@@ -207,6 +228,7 @@ class World:
             "review": lambda: {"decision": "defer"},
             "preview_access": lambda: {"scopes": [self.scope]},
             "preview_member": lambda: {"member": {"principal_id": "eve"}},
+            "keep_apart": self.names,
             "working_set": lambda: {"name": "plan", "thread": "t"},
             "working_get": lambda: {"name": "plan", "thread": "t"},
             "working_list": lambda: {"thread": "t"},
@@ -428,6 +450,19 @@ _SUBJECTS: Mapping[str, Callable[[World], Any]] = {
         ("modify", "forget", "correct", "promote", "share", "pin", "unpin"),
         lambda world: world.memory.id,
     ),
+    **dict.fromkeys(
+        (
+            "start_task",
+            "block_task",
+            "unblock_task",
+            "submit_review",
+            "complete_task",
+            "archive",
+            "estimate",
+        ),
+        lambda world: world.task,
+    ),
+    "link_alike": lambda world: world.memory.id,
     **dict.fromkeys(("accept", "defer", "reject", "undo"), lambda world: world.proposal),
     **dict.fromkeys(("receipt", "why", "trace", "replay"), lambda world: world.step.id),
     **dict.fromkeys(("steps", "verify"), lambda world: world.step.run.id),
@@ -446,6 +481,7 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "sync": lambda world: {"query": world.folder, "field": "folder"},
     "hold": lambda world: {"field": "plan", "replacement": "mend it"},
     "modify": lambda world: {"changes": {"tags": ["late"]}},
+    "block_task": lambda world: {"by": "The river is frozen."},
     "forget_matching": lambda world: {"query": "heron"},
     "correct": lambda world: {"correction": "mark_stale"},
     **dict.fromkeys(
@@ -454,6 +490,7 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
 }
 _REASONED = frozenset(get_args(ManageAction)) - {
     *("hold", "replay", "health", "stats", "crawl", "sync", "refresh", "import_status"),
+    *("hold", "replay", "health", "stats", "estimate", "prioritize", "detect_cycles")
 }
 _PREVIEWED = ("forget_matching", "correct", "promote", "share")
 RESOURCES: Mapping[str, Callable[[World], str]] = {

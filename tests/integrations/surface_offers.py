@@ -111,6 +111,8 @@ CLI_ABSENT: Mapping[str, Mapping[str, str]] = {
         "record_id": "its second argument",
     },
     "document": dict.fromkeys(("document_id", "content", "data", "path"), _EITHER),
+    "task": {"task_id": _EITHER},
+    "plan": {"plan_id": _EITHER},
 }
 """Arguments that a command of their operation does not have under their name."""
 
@@ -182,6 +184,7 @@ MCP = Surface(
             ("remember",),
             own={
                 "source": "its address alone",
+                "auto_link": "whether `link_alike` links it with what it is like",
                 **dict.fromkeys(("occurred_at", "valid_until"), _ISO),
             },
             absent=dict.fromkeys(
@@ -190,7 +193,6 @@ MCP = Surface(
                     "speaker",
                     "conversation",
                     "position",
-                    "attributes",
                     "entities",
                     "confidence",
                     "valid_from",
@@ -284,6 +286,11 @@ MCP = Surface(
             ),
             "work of whoever keeps the source",
         ),
+        "tasks": "`search` lists tasks by their state, `prioritize` with what each waits for",
+        "plan": "the mode `get` shows its steps",
+        "advance_plan": "`modify` gives its steps a state",
+        "cancel_task": "`modify` gives it the state",
+        **dict.fromkeys(("aliases", "keep_apart"), "a person looks at names and parts them"),
         "proposal": "the mode `reviews` lists them with all they have",
         "approval": "the mode `approvals` lists them with all they have",
         "run": "the resource tally://run/{id}",

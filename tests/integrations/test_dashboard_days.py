@@ -18,6 +18,7 @@ from tallystick.settings import Settings
 from tallystick.tally import BoundTally
 from tallystick_imports import import_memories
 from tallystick_learning import Learning
+from tallystick_work import Work
 
 from .dashboard import HOSTILE, Browser, Page, play, rows_of
 from .served import ADA, BOB, ROOT, Served, served
@@ -258,6 +259,39 @@ def test_an_operator_reads_who_has_read_and_no_memory_of_others(there: Served) -
     assert {each.user for each in root.recordings.reads(limit=500)} >= {"ada"}
     with pytest.raises(Denied):
         there.tally.bind(ROOT, Scope.parse("private:ada")).recordings.activity()
+
+
+def test_work_is_a_board_with_what_blocks_whom_and_the_dependencies_drawn(tmp_path: Path) -> None:
+    with served(tmp_path) as there:
+        bound = there.tally.bind(ADA)
+        work = Work(bound)
+        first = bound.remember("Order the timber.", kind="task").id
+        second = bound.remember(
+            "Build the shed <b>now</b>.",
+            kind="task",
+            depends_on=[first],
+            attributes={"assignee": "Ann", "priority": "high"},
+        ).id
+        third = bound.remember("Paint the boat.", kind="task").id
+        work.start(third)
+        work.block(third, "The paint is frozen.")
+        with Browser(there.tcp, there.token(ADA, token_class="session")) as browser:
+            page = browser.get("work")
+            of_ann = browser.get("work?assignee=Ann")
+            memory = browser.get(f"memories/{second}")
+        with Browser(there.tcp, there.token(BOB, token_class="session")) as bob:
+            foreign = bob.get("work")
+            closed = bob.get("work?scope=private:ada")
+
+    assert page.elements["circle"] == 2
+    assert page.elements["line"] == 1
+    assert "The paint is frozen." in page.text
+    assert "waits for" in page.text
+    assert "<b>now" not in page.source
+    assert "Paint the boat." not in of_ann.text
+    assert "high" in memory.text
+    assert closed.status == 403
+    assert "timber" not in foreign.source + closed.source
 
 
 def test_communities_are_a_picture_with_words(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from .served import ADA, BOB, ROOT, Served, served
 DOCS = Path(__file__).parents[2] / "docs"
 EVE = Actor(user="eve")
 SOURCE = "tests.core.ingest.folder_source:Folder"
+REFLECTING = Settings(reflection="review", graph=True)
 
 
 @pytest.fixture(scope="module")

@@ -229,7 +229,10 @@ def explore(
         }
         only = memory.ExploreFilter(tuple(kinds), status, tuple(links))
         if any(only) and (mode is not None or around is None):
-            raise InvalidInput("Filters are for a scope, or what is around a memory: leave `mode`.")
+            raise InvalidInput(
+                "Filters are for a scope, or what is around a memory: leave `mode`.",
+                argument="mode",
+            )
         if mode in modes:
             explored = modes[mode](context, view.actor, view.scope, around, depth, limit)
         elif mode == "dependencies":
@@ -264,7 +267,7 @@ def working_set(
         bool, Field(description="False where the prompt lacks the turns of the session.")
     ] = True,
     turn: Annotated[
-        str | None, Field(description="The turn: asked again, it has the same pieces.")
+        Words | None, Field(description="The turn: asked again, it has the same pieces.")
     ] = None,
     memories: Annotated[
         int, Field(description="Memories that the request adds at most; 0 for none.", ge=0, le=20)

@@ -25,6 +25,7 @@ from tallystick_server.dashboard import (
     reviews,
     runs,
     steps,
+    work,
 )
 from tallystick_server.dashboard.entrance import leave_with
 from tallystick_server.dashboard.figures import Figures
@@ -107,6 +108,7 @@ ROUTES = [
     *memory.ROUTES,
     *communities.ROUTES,
     *documents.ROUTES,
+    *work.ROUTES,
     *changes.ROUTES,
     *making.ROUTES,
 ]

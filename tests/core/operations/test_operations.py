@@ -42,7 +42,9 @@ from tallystick.tally import (
     Tally,
 )
 from tallystick_ingest import Ingest
+from tallystick_graph import Graph
 from tallystick_learning import Learning
+from tallystick_work import Work
 
 OpenTally = Callable[..., Tally]
 
@@ -54,6 +56,8 @@ PARTS: Mapping[str, type] = {
     "reviews.": Reviews,
     "learning.": Learning,
     "ingest.": Ingest,
+    "work.": Work,
+    "graph.": Graph,
     "approvals.": BoundApprovals,
     "jobs.": Jobs,
     "tokens.": AccessTokens,
@@ -218,6 +222,10 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "compile": "takes candidates as objects of the runtime, which only an adapter has",
     "learning.aio": "the same, awaited",
     "ingest.aio": "the same, awaited",
+    "work.aio": "the same, awaited",
+    "graph.aio": "the same, awaited",
+    "graph.about": "a mode of `explore`",
+    "graph.communities": "a mode of `explore`",
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
     "keep_turn": "for adapters, which observe a turn",

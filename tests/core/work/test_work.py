@@ -250,7 +250,7 @@ def test_hours_are_estimated_from_three_done_tasks_that_are_alike(open_sqlite: O
         done = []
         for hours, language in ((2, "German"), (6, "French"), (4, "Polish")):
             if len(done) == 2:
-                with pytest.raises(InvalidInput, match="3 are needed"):
+                with pytest.raises(StateConflict, match="3 are needed"):
                     work.estimate(new)
             task = reviewed(work, a_task(bound, f"Translate the manual into {language}."))
             work.complete(task, hours=hours)

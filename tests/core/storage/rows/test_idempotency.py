@@ -35,7 +35,9 @@ from tallystick.tally import (
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick_ingest import Ingest
+from tallystick_graph import Graph
 from tallystick_learning import Learning
+from tallystick_work import Work
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects={"apollo"})
@@ -133,6 +135,10 @@ OTHERS: dict[type, set[str]] = {
     Learning: {"aio", "reflect", "end_session"},
     # What is imported or added again is found to be there, and a state is entered once.
     Ingest: {name for name in vars(Ingest) if not name.startswith("_")},
+    # What is linked already is not linked again.
+    Work: {"aio", "list", "estimate", "prioritize", "cycles", "plan", "link_alike"},
+    # What is kept apart already stays so.
+    Graph: {"aio", "about", "communities", "aliases", "keep_apart"},
     BoundApprovals: {"list", "get"},
     Jobs: {"list", "get"},
     BoundSpaces: {"get", "list", "preview_access", "preview_member"},
