@@ -1,7 +1,8 @@
 """A coding agent on a local repository, from the request to the receipts.
 
 It plans, reads, patches, tests and looks at its diff; rules decide what needs a person. What the
-workspace came to is remembered, and the step that guessed wrong is replayed with more context.
+workspace came to is remembered, and the step that guessed wrong is replayed with more context. The
+request is a task that the session completes; a second session starts from the handover.
 
     python -m examples.coding_agent
     python -m examples.coding_agent --repo . --request "…" --model openai:gpt-5 --tally .tally
@@ -25,8 +26,10 @@ from langchain_core.language_models import BaseChatModel
 from tallystick import Actor, Tally
 from tallystick.records import CompileConfig, ReplayResult
 from tallystick.tally import BoundTally
+from tallystick_hooks.handling import handle
 from tallystick_langchain import TallyCallbackHandler, chat_model_call, render_chat
 from tallystick_langgraph import TallySaver
+from tallystick_work import Work
 
 OWNER = Actor(user="local", projects={"code"}, role="operator")
 """The person for whom the agent works, and who decides what it asks."""
@@ -53,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         model = chat_model(options.model)
         decide = approve if options.model is None else ask
         steps = change(bound, workspace, model, options.request, options.budget, decide=decide)
+        print(f"\nA second session starts with:\n{start_session(bound, 'second')}")
         if steps:
             show_replay(replay(bound, steps[0], model))
         print(check_receipts(tally))
@@ -71,6 +75,10 @@ def change(
 ) -> list[str]:
     """Let the agent make a change and remember the workspace; return the steps with a patch."""
     print(f"{workspace.summary().splitlines()[0]}: {request}\n")
+    tasks = Work(bound)
+    task = bound.remember(request, kind="task", attributes={"priority": "high"}).id
+    started = tasks.start(task, assignee="coder")
+    print(f"Task {task[-8:]} on branch {started.branch}")
     with bound.run("coder", domain="coding", goal=request) as run:
         agent = CodingAgent(
             bound, run, workspace, model, request=request, budget=budget, config=THRIFTY
@@ -86,10 +94,20 @@ def change(
             decide=decide,
         )
         summary = remember_workspace(bound, workspace, run, request=request)
+        tasks.submit(task, commits=[workspace.commit])
+        done = tasks.complete(task, learnings=[bound.get(summary.id).content])
+        print(f"Task {task[-8:]} is {done.task.status}; its episode is {done.episode_id[-8:]}")
     for message in state["messages"][1:]:
         print(f"{message.type:5} {_first_line(message)}")
     print(f"\n{workspace.diff()}\nRemembered: {bound.get(summary.id).content}")
     return agent.patch_steps
+
+
+def start_session(bound: BoundTally, session: str) -> str:
+    """Return the first text that a new session of the agent gets, as a hook gives it: what is
+    blocked, open, decided and learned in the project.
+    """
+    return str(handle(bound, "session-start", {"session": session, "agent": "coder"})["context"])
 
 
 def replay(bound: BoundTally, step_id: str, model: BaseChatModel) -> ReplayResult:

@@ -19,6 +19,7 @@ from tallystick.errors import ApprovalRequired
 from tallystick.records import CompiledContext, ReplayResult, StepRecord
 from tallystick.tally import BoundTally
 from tallystick_anthropic import MessagesProvider
+from tallystick_work import Work
 
 
 class Worked(NamedTuple):
@@ -68,6 +69,22 @@ def worked() -> Iterator[Worked]:
         )
         replayed = coding_agent.replay(bound, steps[0], model)
         yield Worked(bound, workspace, steps, asked, replayed)
+
+
+def test_the_request_is_a_completed_task_and_a_second_session_starts_from_it(
+    worked: Worked,
+) -> None:
+    [task] = Work(worked.bound).list()
+    assert (task.text, task.status, task.assignees) == (REQUEST, "done", ("coder",))
+    assert task.branch is not None
+    assert task.commits == (worked.workspace.commit,)
+    [episode] = worked.bound.memories(kinds=["episode"])
+
+    first_text = coding_agent.start_session(worked.bound, "second")
+
+    assert " ".join(episode.content.split())[:60] in " ".join(first_text.split())
+    pack = worked.bound.wake(project="code")
+    assert episode.id in {item.id for item in pack.items if item.chosen_as == "learned"}
 
 
 def test_the_failing_test_passes_and_no_test_was_edited(worked: Worked) -> None:
