@@ -361,9 +361,7 @@ def _report_linked(bound: BoundTally) -> Callable[[Any, JsonObject], tuple[str, 
 # Manage
 
 
-_OF_CHANGES = frozenset(
-    {"start_task", "block_task", "submit_review", "complete_task", "prioritize"}
-)
+_OF_CHANGES = frozenset({"start_task", "submit_review", "complete_task", "prioritize"})
 """Actions whose further arguments stand in `changes`: as arguments of the tool they would be in
 every prompt of every client.
 """
@@ -378,9 +376,8 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         # The mode and the token are the tool's own: the operation has no preview.
         values.pop("mode", None)
         values.pop("confirm_token", None)
-    fields_of_call = _of_operation(route, "manage", f"by the action {action}", values)
-    if action in _OF_CHANGES:
-        fields_of_call |= _mapping(fields_of_call.pop("changes", None))
+    further = _mapping(values.pop("changes", None)) if action in _OF_CHANGES else {}
+    fields_of_call = _of_operation(route, "manage", f"by the action {action}", values) | further
     if action == "replay":
         # In the changes: an argument of the tool would be in every prompt of every client.
         recipe = {**(arguments.changes or {})}

@@ -175,6 +175,11 @@ MCP = Surface(
                         "foil",
                         "lifetime",
                         "run_id",
+                        "kinds",
+                        "status",
+                        "links",
+                        "about",
+                        "project",
                     ),
                     _APPLICATION,
                 ),
@@ -219,6 +224,19 @@ MCP = Surface(
             absent={
                 "decision": "an action each, such as accept; accept with `changes` edits",
                 "send": "among the `changes` of a replay",
+                "replace_attributes": "among the `changes` of modify",
+                **dict.fromkeys(
+                    (
+                        "assignee",
+                        "branch",
+                        "commits",
+                        "pr_url",
+                        "hours",
+                        "learnings",
+                        "project",
+                    ),
+                    "among the `changes` of a task",
+                ),
                 "approval_token": "a person grants, and the same call passes",
                 **dict.fromkeys(("force", "manual_override"), _SESSION),
                 **dict.fromkeys(

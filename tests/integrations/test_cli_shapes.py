@@ -89,6 +89,17 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     run("working", "drop", "plan", "--thread", "chat-7")
     run("working", "set", "plan", "mend it", "--thread", "chat-7")
     run("working", "list", "--thread", "chat-7")
+    task = run("remember", "Mend the boat.", "--kind", "task", "--attribute", "priority=high")["id"]
+    run("link", task)
+    run("task", "start", task, "--assignee", "ann")
+    run("task", "list")
+    plan = run("remember", "Sail.", "--kind", "plan", "--attribute", 'steps=["Rig."]')["id"]
+    run("plan", plan, "--number", "1")
+    with Tally.open(filled.place, settings=Settings(graph=True), background=False) as tally:
+        tally.bind().remember("A heron (HRN) and an egret.", entities=("heron", "HRN", "egret"))
+        tally.drain()
+    run("aliases")
+    run("keep-apart", "heron", "egret", *reason)
     run("space", "team:core", "--member", "user:local=steward", *reason)
     run("promote", kiln, "project:apollo", *reason)
     run("share", kiln, "project:apollo", *reason)
