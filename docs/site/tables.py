@@ -110,6 +110,8 @@ EVENT_MEANINGS = {
     "PROMOTE": "it was copied into a wider scope",
     "SHARE": "it was shared",
     "ERASE": "its text was destroyed",
+    "LINK": "it was linked with others",
+    "UNLINK": "links of it were removed",
     "NONE": "a fact of it needed no memory of its own",
 }
 STATUS_MEANINGS = {

@@ -170,6 +170,7 @@ HAPPENED: Mapping[str, str] = {
     "memory.update": "changed",
     "memory.link": "linked",
     "memory.unlink": "unlinked",
+    "graph.kept_apart": "kept apart",
     "memory.forget": "forgot",
     "memory.recover": "recovered",
     "memory.correct": "corrected",
