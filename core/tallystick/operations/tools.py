@@ -186,8 +186,8 @@ def memory_modify(
     removes one). Give the version that you read as `if_version`, and why as `reason`.
     """
     _memory(bound, memory_id)
-    fields = {"content": content, "attributes": attributes}
-    changes = {name: value for name, value in fields.items() if value is not None}
+    fields: dict[str, Any] = {"content": content, "attributes": attributes}
+    changes: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
     change = bound.modify(memory_id, reason=reason, if_version=if_version, **changes)
     return _change_fields(change)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.responses import Response
 
@@ -31,7 +32,7 @@ class Place:
 
 def _work(visit: Visit) -> Response:
     project, assignee = visit.text("project"), visit.text("assignee")
-    filters = {
+    filters: dict[str, Any] = {
         **({"project": project} if project else {}),
         **({"assignees": [assignee]} if assignee else {}),
     }

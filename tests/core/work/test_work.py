@@ -247,7 +247,7 @@ def test_hours_are_estimated_from_three_done_tasks_that_are_alike(open_sqlite: O
         bound = tally.bind(ALICE)
         work = Work(bound)
         new = a_task(bound, "Translate the manual into Danish.")
-        done = []
+        done: list[str] = []
         for hours, language in ((2, "German"), (6, "French"), (4, "Polish")):
             if len(done) == 2:
                 with pytest.raises(StateConflict, match="3 are needed"):
