@@ -15,6 +15,7 @@ from typing import NamedTuple
 from tallystick.access import visible_docs
 from tallystick.errors import Denied, InvalidScope
 from tallystick.memory.context import MemoryContext, labels_of_memory
+from tallystick.memory.labels import require_known_labels
 from tallystick.memory.read import preview_of
 from tallystick.memory.recall import recall
 from tallystick.policy import PolicyState, decide
@@ -80,6 +81,9 @@ def explore(
             explored = _in_scope(connection, context, actor, scope, limit, before, states, only)
         else:
             explored = _around(connection, context, actor, str(around), depth, limit, only)
+    if only.status is not None and len(explored.memories) <= (scope is None):
+        places = [view.scope for view in explored.memories] if scope is None else [scope]
+        require_known_labels(context, actor, places, {"status": only.status})
     if not logged:
         return explored
     scopes_read = {place.scope for place in explored.scopes}

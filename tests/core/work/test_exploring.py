@@ -32,6 +32,9 @@ def test_exploring_is_narrowed_by_kind_status_and_link(open_tally: Callable[...,
         assert ids(second, links=["DEPENDS_ON"]) == {second, first}
         assert ids(second, kinds=["rule"]) == {second, rule}
         assert ids(second, status="doing") == {second, first}
+        for around in (here, second):
+            with pytest.raises(InvalidInput, match="Did you mean 'doing'"):
+                mine.explore(around, status="donig")
         with pytest.raises(InvalidInput, match="Filters"):
             mine.explore(here, mode="dependencies", kinds=["task"])
 
