@@ -47,8 +47,8 @@ def test_attributes_are_merged_by_key_and_the_old_ones_stay_in_history(
         same = mine.modify(task, attributes={"status": "doing", "gone": None}, reason="again")
         assert same.status == "unchanged"
 
-        mine.modify(task, attributes={"status": "done"}, replace_attributes=True, reason="whole")
-        assert mine.get(task).attributes == {"status": "done"}
+        mine.modify(task, attributes={"status": "doing"}, replace_attributes=True, reason="whole")
+        assert mine.get(task).attributes == {"status": "doing"}
         with pytest.raises(InvalidInput, match="replace_attributes"):
             mine.modify(task, content="Mend it.", replace_attributes=True, reason="r")
         with pytest.raises(InvalidRecord, match="status"):
