@@ -353,7 +353,7 @@ def session_result(context: MemoryContext, scope: Scope, job_id: str) -> Reflect
         scope=scope,
         read=result.get("read", 0),
         proposals=tuple(each.record for each in made if each is not None),
-        decisions={each.record.id: each.record.action for each in made if each is not None},
+        decisions=tuple(each.record.action for each in made if each is not None),
         waiting=sum(each.record.is_open for each in made if each is not None),
         job_id=job_id,
     )

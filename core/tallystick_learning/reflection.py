@@ -140,7 +140,7 @@ def reflect(
         scope=request.target,
         read=len(plan.origins),
         proposals=tuple(proposals),
-        decisions={each.id: each.action for each in proposals},
+        decisions=tuple(each.action for each in proposals),
         waiting=sum(each.is_open for each in proposals),
     )
 

@@ -191,8 +191,8 @@ class Reflected(Record):
     """The number of memories that were reflected on."""
     proposals: tuple[Proposal, ...] = ()
     """Those that are new, in the order of their texts."""
-    decisions: dict[str, ProposalAction] = {}
-    """What each of them would do, or has done, by its id: such as ADD or UPDATE."""
+    decisions: tuple[ProposalAction, ...] = ()
+    """What each of them would do, or has done, in their order: such as ADD or UPDATE."""
     waiting: int = 0
     """The number of them that wait for a person."""
     processing: Literal["processed", "queued", "off", "suspended"] = "processed"
