@@ -66,14 +66,24 @@ class RequestBody(Arguments):
 
 
 class _OfTheUrl(RequestBody):
-    """Arguments in a URL, where an empty one is None: `?state=` lists approvals in any state."""
+    """Arguments in a URL, where an empty one is None: `?state=` lists approvals in any state. Of a
+    list that filters nothing by default it is an empty list.
+    """
 
     @model_validator(mode="before")
     @classmethod
     def _empty_is_none(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        return {name: None if value in ("", [""]) else value for name, value in values.items()}
+        return {
+            name: cls._empty(name) if value in ("", [""]) else value
+            for name, value in values.items()
+        }
+
+    @classmethod
+    def _empty(cls, name: str) -> tuple[()] | None:
+        field = cls.model_fields.get(name)
+        return () if field is not None and field.default == () else None
 
 
 def add_operations(router: APIRouter) -> None:

@@ -227,7 +227,7 @@ def test_a_memory_tool_says_of_an_item_what_it_says_of_nothing(
 ) -> None:
     arguments: dict[str, tuple[Any, ...]] = {
         "memory_get": (),
-        "memory_modify": ("obey", "r", 1),
+        "memory_modify": ("r", 1, "obey"),
         "memory_forget": ("r",),
     }
     with open_sqlite() as tally:
