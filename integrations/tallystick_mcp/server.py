@@ -75,14 +75,9 @@ TOOLS: Mapping[str, _Tool] = {
         "scopes: projects. list: what is stored. related: links; concluded from it. "
         "dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
-        "context: pack of answers; id: session. wake: session start. working: a plan. "
+        "context: pack of answers; id: session. wake: session start, handover. working: a plan. "
         "runs. steps: of a run. receipt: of a step. why: what was seen, missed. "
         "trace: a sentence's origin. verify: prove unaltered. uses: steps with it. "
-        "context: pack of answers; id: session. wake: session start, handover of a project. "
-        "working: a plan. tasks: board; filters in arguments. plan: its steps. "
-        "context: pack of answers; id: session. wake: session start, handover. working: a plan. "
-        "runs: of agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. "
-        "trace: where a sentence is from. verify: prove unaltered. uses: steps with it. "
         "reviews: proposals. approvals: pending. access: an actor's reach. policy: may a tool "
         "run.",
         _READS,
@@ -99,12 +94,9 @@ TOOLS: Mapping[str, _Tool] = {
         "forget_matching: all by query. recover: undo forgetting. correct: mark stale, "
         "outdated, wrong, replaced, duplicate, sensitive; redact. promote: to a project, team. "
         "share: follows. pin, unpin: always shown. accept, defer, reject, undo: a proposal. "
-        "hold: in working. replay: a step. sync: query by field. crawl: a site. "
+        "hold: in working. Tasks: block_task by; complete_task changes {hours, learnings}; "
+        "prioritize: what next. replay: a step. sync: query by field. crawl: a site. "
         "health: problems. stats: space.",
-        "share: follows. pin: always shown. unpin: no. accept: a proposal. defer: later. "
-        "reject: no. undo: it. hold: in working. Tasks: block_task by; complete_task changes "
-        "{hours, learnings}; prioritize: what next. replay: run a recorded step again. health: "
-        "problems. stats: space. rebuild_index: repair.",
         _CHANGES,
     ),
 }

@@ -31,8 +31,7 @@ FIRST_LOOK = {
     "ingest/test_imports.py": "ingest/adapters ingest/health ingest/import_job ingest/ingest "
     "ingest/preparing ingest/removal ingest/replaying ingest/storing storage/rows/source_rows "
     "errors/sources storage/engine/document_tables",
-    "ingest/test_documents.py": "ingest/adding records/documents "
-    "storage/rows/documents",
+    "ingest/test_documents.py": "ingest/adding records/documents storage/rows/documents",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
     "compiler/test_rules.py": "policy/rules",
     "tally/test_async_view.py": "tally/served_verbs",

@@ -50,7 +50,7 @@ def test_a_tally_has_the_extensions_of_the_constant(open_sqlite: OpenTally) -> N
     offered = {operation.name for each in load_extensions() for operation in each.operations}
     assert offered > {"reflect", "end_session", "start_import", "add_document"}
     of_work = {operation.name for operation in tallystick_work.EXTENSION.operations}
-    assert offered == {"reflect", "end_session", "aliases", "keep_apart", *of_work}
+    assert offered > {"aliases", "keep_apart", *of_work}
     assert offered < OPERATIONS.keys()
 
 

@@ -490,7 +490,7 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
 }
 _REASONED = frozenset(get_args(ManageAction)) - {
     *("hold", "replay", "health", "stats", "crawl", "sync", "refresh", "import_status"),
-    *("hold", "replay", "health", "stats", "estimate", "prioritize", "detect_cycles")
+    *("hold", "replay", "health", "stats", "estimate", "prioritize", "detect_cycles"),
 }
 _PREVIEWED = ("forget_matching", "correct", "promote", "share")
 RESOURCES: Mapping[str, Callable[[World], str]] = {

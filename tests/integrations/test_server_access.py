@@ -38,7 +38,6 @@ from .served import ADA, BOB, ROOT, Served, served
 DOCS = Path(__file__).parents[2] / "docs"
 EVE = Actor(user="eve")
 SOURCE = "tests.core.ingest.folder_source:Folder"
-REFLECTING = Settings(reflection="review", graph=True)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +46,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     (folder / "heron.md").write_text("The heron nests in March.")
     settings = Settings(
         reflection="review",
+        graph=True,
         source_roots=(folder,),
         sources={"folder": SOURCE, "crawl": SOURCE},
         served_sources=("folder", "crawl"),

@@ -10,8 +10,8 @@ from tallystick.aio import in_thread
 from tallystick.records import Actor, CompiledContext, JsonObject
 from tallystick.tally.async_view import ServedOperator, ServedRecordings, ServedTally
 from tallystick.tally.served_verbs import AsyncFace, Offered, OfferedPart
-from tallystick_ingest.ingest import AsyncIngest
 from tallystick_graph import AsyncGraph
+from tallystick_ingest.ingest import AsyncIngest
 from tallystick_learning import AsyncLearning
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.model_calls import CalledModel

@@ -36,8 +36,8 @@ from tallystick.tally.served_verbs import (
     TokenVerbs,
     WorkingVerbs,
 )
-from tallystick_ingest.ingest import IngestVerbs
 from tallystick_graph import GraphVerbs
+from tallystick_ingest.ingest import IngestVerbs
 from tallystick_learning import LearningVerbs
 from tallystick_server.client.aio import AsyncRemoteTally
 from tallystick_server.client.calls import Call, body_of, call_of, safe

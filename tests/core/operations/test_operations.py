@@ -41,8 +41,8 @@ from tallystick.tally import (
     Reviews,
     Tally,
 )
-from tallystick_ingest import Ingest
 from tallystick_graph import Graph
+from tallystick_ingest import Ingest
 from tallystick_learning import Learning
 from tallystick_work import Work
 

@@ -34,8 +34,8 @@ from tallystick.tally import (
 )
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
-from tallystick_ingest import Ingest
 from tallystick_graph import Graph
+from tallystick_ingest import Ingest
 from tallystick_learning import Learning
 from tallystick_work import Work
 
