@@ -105,7 +105,7 @@ class World:
 
     @cached_property
     def plan(self) -> str:
-        steps = {"steps": ["Fish."]}
+        steps: Any = {"steps": ["Fish."]}
         text = f"Feed it daily. {self.memory.id}"
         return self.ada.remember(text, kind="plan", attributes=steps).id
 

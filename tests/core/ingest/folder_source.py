@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tallystick.errors import AuthorizationNeeded, NotOfFormat, RateLimitReached
 from tallystick_ingest import (
     Attachment,
-    AuthorizationNeeded,
     Checkpoint,
     Corpus,
     Known,
-    NotOfFormat,
     PrivacyClass,
-    RateLimitReached,
     Resource,
     Skipped,
     SourceRecord,

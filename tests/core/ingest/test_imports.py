@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 from tests.core.ingest.folder_source import Folder
 
-from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
+from tallystick.errors import Denied, InvalidInput, NotFound, NotOfFormat, StateConflict
 from tallystick.records import Actor, Import, ImportCounters
 from tallystick.settings import Settings
 from tallystick.storage.engine.dialects import database_clock
@@ -25,7 +25,6 @@ from tallystick_ingest import (
     Corpus,
     Ingest,
     Known,
-    NotOfFormat,
     Removed,
     Yielded,
 )

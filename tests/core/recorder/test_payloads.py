@@ -56,7 +56,8 @@ def _prompts(changes: list[tuple[str, int, dict[str, str], str]]) -> list[dict[s
     turns.
     """
     lists: list[list[dict[str, str]]] = [[], []]
-    prompts, tools, which = [], "", 0
+    prompts: list[dict[str, Any]] = []
+    tools, which = "", 0
     for what, place, message, text in changes:
         which = 1 - which if what == "fork" else which
         history = lists[which]
@@ -130,7 +131,8 @@ def test_of_a_payload_that_changes_in_several_places_only_these_are_stored(
                     sizes.append(sum(map(len, bodies)))
         assert sizes[0] > 12_000
         assert sizes[2] - sizes[1] < 900
-        assert bound.recordings.entries(step.id)[0].payload["lines"] == lines
+        read: Any = bound.recordings.entries(step.id)[0].payload
+        assert read["lines"] == lines
         assert bound.recordings.verify(run.id).ok
 
 
