@@ -72,6 +72,9 @@ class Explore(Arguments):
     id: Id | None = None
     query: str | None = None
     arguments: JsonObject | None = None
+    kinds: Texts = ()
+    status: Id | None = None
+    links: Texts = ()
     project: Project = None
     depth: Annotated[int, Field(ge=1, le=3)] = 1
     limit: Annotated[int, Field(ge=1, le=100)] = 20

@@ -40,6 +40,7 @@ def _route(
 
 _FILTERS = ("kinds", "tags", "source", "since", "until")
 _LABELS = ("assignee", "language")
+_NARROWED = ("kinds", "status", "links")
 _CONFIRM = ("mode", "confirm_token", "idempotency_key")
 
 SEARCH: Mapping[str, Route] = {
@@ -54,8 +55,8 @@ SEARCH: Mapping[str, Route] = {
 
 EXPLORE: Mapping[str, Route] = {
     "scopes": _route("explore"),
-    "list": _route("explore", "limit", "before"),
-    "related": _route("explore", "depth", "limit", id="around"),
+    "list": _route("explore", "limit", "before", *_NARROWED),
+    "related": _route("explore", "depth", "limit", *_NARROWED, id="around"),
     "dependencies": _route("explore", "limit", id="around"),
     "about": _route("explore", "depth", "limit", query="around"),
     "communities": _route("explore", "depth", "limit", query="around"),

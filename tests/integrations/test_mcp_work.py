@@ -181,3 +181,30 @@ async def test_nineteen_of_twenty_workflows_complete_through_the_tools_alone(
 
     assert len(WORKFLOWS) * len(MATTERS) == 40
     assert len(failed) <= 2, "\n".join(failed)
+
+
+async def test_exploring_is_narrowed_by_kind_status_and_link(
+    open_sqlite: Callable[..., Tally],
+) -> None:
+    with open_sqlite() as tally:
+        server = serve(tally, actor=Actor(user="ann", agent="coder"))
+        async with connected(server, "auto") as client:
+            agent = Agent(client, "")
+
+            async def add(content: str, **fields: Any) -> str:
+                return str((await agent.call("add", content=content, **fields))["id"])
+
+            rule = await add("Parsers are fuzzed.", kind="rule", auto_link=False)
+            first = await add("Order the timber.", kind="task")
+            then = await add("Build the shed.", kind="task", depends_on=[first], related_to=[rule])
+            await agent.call("manage", action="start_task", id=first)
+
+            async def shown(**narrowed: Any) -> set[str]:
+                answer = await agent.call("explore", **narrowed)
+                return {each["id"] for each in answer["memories"]}
+
+            assert await shown(mode="list", kinds=["task"]) == {first, then}
+            assert await shown(mode="list", status="doing") == {first}
+            assert await shown(mode="related", id=then, links=["DEPENDS_ON"]) == {first, then}
+            refused = await agent.call("explore", mode="list", links=["DEPEND_ON"])
+            assert "DEPENDS_ON" in str(refused["error"])
