@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 
 from tallystick.errors import StateConflict
 from tallystick.records.kinds import Priority
@@ -90,6 +89,9 @@ def estimate(task_id: str, alike: Sequence[tuple[Task, float]]) -> Estimate:
             reason=f"{len(counted)} done tasks with hours are like it, and {FEWEST} are needed",
             hint="Give the hours when tasks are completed.",
         )
+    # Loaded here: it takes as long as the rest of the extension, and every tally loads that.
+    from statistics import median
+
     hours = [float(task.hours or 0) for task, _ in counted]
     return Estimate(
         median=float(median(hours)),
