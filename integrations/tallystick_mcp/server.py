@@ -76,8 +76,8 @@ TOOLS: Mapping[str, _Tool] = {
         "dependencies: order, blockers. about: all on a name. communities: topics. get: whole "
         "text. inspect: who may see it, why. history: what changed. source: original text. "
         "context: pack of answers; id: session. wake: session start, handover. working: a plan. "
-        "runs. steps: of a run. receipt: of a step. why: what was seen, missed. "
-        "trace: a sentence's origin. verify: prove unaltered. uses: steps with it. "
+        "runs: of agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. "
+        "trace: where a sentence is from. verify: prove unaltered. uses: steps with it. "
         "reviews: proposals. approvals: pending. access: an actor's reach. policy: may a tool "
         "run.",
         _READS,
@@ -93,10 +93,13 @@ TOOLS: Mapping[str, _Tool] = {
         "Change memory, with a reason. modify: edit or fix text, tags. forget: remove one. "
         "forget_matching: all by query. recover: undo forgetting. correct: mark stale, "
         "outdated, wrong, replaced, duplicate, sensitive; redact. promote: to a project, team. "
-        "share: follows. pin, unpin: always shown. accept, defer, reject, undo: a proposal. "
-        "hold: in working. Tasks: block_task by; complete_task changes {hours, learnings}; "
-        "prioritize: what next. replay: a step. sync: query by field. crawl: a site. "
-        "health: problems. stats: space.",
+        "share: follows. pin: always shown. unpin: no. accept: a proposal. defer: later. "
+        "reject: no. undo: it. hold: in working. start_task: by an assignee. block_task: by what. "
+        "unblock_task: on. submit_review: commits. complete_task: changes {hours, learnings}. "
+        "archive: off the board. estimate: hours. prioritize: what next. detect_cycles: circles. "
+        "link_alike: rules, patterns. replay: run a recorded step again. crawl: a site. "
+        "sync: a source by field. refresh: anew. import_status: progress. health: check for "
+        "problems. stats: space. rebuild_index: repair.",
         _CHANGES,
     ),
 }

@@ -139,7 +139,7 @@ def test_a_workflow_that_comes_too_late_or_twice_stores_nothing(
 def test_what_it_cannot_carry_out_is_refused(postgres_url: str) -> None:
     with (
         Tally.open(postgres_url, schema=f"t{uuid.uuid4().hex}", background=False) as tally,
-        pytest.raises(InvalidInput, match="there is embed, graph, reembed"),
+        pytest.raises(InvalidInput, match="there is embed, graph, import"),
     ):
         DbosBridge(tally, kinds=["dream"])
     with pytest.raises(InvalidInput, match=r"DbosBridge\(Tally.open\('.tally'\)\)"):

@@ -44,11 +44,14 @@ from tallystick.tally import (
     Operator,
     Reviews,
 )
+from tallystick_graph import Graph
+from tallystick_ingest import Ingest
 from tallystick_learning import Learning
 from tallystick_server import RemoteTally, openapi
 from tallystick_server.client.calls import error_of
 from tallystick_server.guard import problem_of
 from tallystick_server.routes import EXCLUDED, PREFIX
+from tallystick_work import Work
 
 from .served import ADA, ASKING, Served, served
 
@@ -77,6 +80,9 @@ PARTS: dict[str, tuple[str, type]] = {
     "corrections.": ("corrections", Corrections),
     "reviews.": ("reviews", Reviews),
     "learning.": ("learning", Learning),
+    "graph.": ("graph", Graph),
+    "ingest.": ("ingest", Ingest),
+    "work.": ("work", Work),
     "approvals.": ("approvals", BoundApprovals),
     "jobs.": ("jobs", Jobs),
     "tokens.": ("tokens", AccessTokens),
