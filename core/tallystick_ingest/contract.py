@@ -59,6 +59,7 @@ SkipReason = Literal[
     "private_address",
     "not_found",
     "unsupported_type",
+    "missing_extra",
 ]
 """Why a record was left out: it stands in the counters of an import and in its list."""
 

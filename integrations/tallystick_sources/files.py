@@ -164,7 +164,6 @@ class FilesSource:
                     dedupe_key=f"sha256:{hashlib.sha256(body).hexdigest()}",
                     body=body,
                     media_type=media_type(record_id, body),
-                    title=real.name,
                     url=real.as_uri(),
                     occurred_at=after.st_mtime_ns // 1_000,
                     metadata={"path": record_id, "size": len(body)},

@@ -219,7 +219,6 @@ class GitHubSource:
             dedupe_key=f"sha256:{hashlib.sha256(body).hexdigest()}",
             body=body,
             media_type=media_type(path, body),
-            title=posixpath.basename(path),
             url=f"{self._web}/{place.repository}/blob/{quote(place.ref)}/{quote(path)}",
             occurred_at=int(member.mtime) * 1_000_000,
             metadata={"repository": place.repository, "commit": commit, "path": path},

@@ -7,19 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.settings import Settings
 from tallystick_ingest import Ingest
 
 from .dashboard import Browser
 from .served import ADA, BOB, Served, served
 
-SOURCE = "tests.core.ingest.folder_source:Folder"
-
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    settings = Settings(sources={"folder": SOURCE})
-    with served(tmp_path_factory.mktemp("documents"), settings=settings) as there:
+    with served(tmp_path_factory.mktemp("documents")) as there:
         yield there
 
 
@@ -35,7 +31,7 @@ def birds(there: Served, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("birds")
     (folder / "heron.md").write_text("# Birds\n\n## Herons\n\nThe heron nests in <b>March</b>.")
     (folder / "empty.md").write_text("")
-    Ingest(there.tally.bind(ADA)).start_import(folder, adapter="folder")
+    Ingest(there.tally.bind(ADA)).start_import(folder, adapter="files")
     there.tally.drain()
     return folder
 
@@ -47,13 +43,14 @@ def test_imports_and_documents_of_a_scope_are_listed(ada: Browser, birds: Path) 
     [link] = [each for each in page.links if "/source-imports/" in each]
     shown = ada.get(link)
     assert "completed" in shown.text
-    assert "It has no words." in shown.text
+    assert "empty.md empty nothing" in shown.text
 
 
 def test_a_document_shows_its_passages_as_text(ada: Browser, birds: Path) -> None:
     [link] = [each for each in ada.get("documents").links if "/ui/documents/" in each]
     page = ada.get(link)
-    assert "Birds › Herons" in page.text
+    assert page.text.count("Birds") >= 1
+    assert "Herons 9 words" in page.text
     assert "The heron nests in <b>March</b>." in page.text
     assert any("/memories/" in each for each in page.links)
 
@@ -70,7 +67,7 @@ def test_a_text_is_added_after_a_preview(ada: Browser) -> None:
 def test_an_import_is_paused_and_ended_by_its_page(
     there: Served, ada: Browser, tmp_path: Path
 ) -> None:
-    started = Ingest(there.tally.bind(ADA)).start_import(tmp_path, adapter="folder")
+    started = Ingest(there.tally.bind(ADA)).start_import(tmp_path, adapter="files")
     page = ada.get(f"source-imports/{started.id}")
     form = page.form(f"/source-imports/{started.id}")
     assert "paused" in ada.send(form, action="pause").text

@@ -79,7 +79,7 @@ def test_what_may_not_be_read_is_refused_over_http(ada: RemoteTally, folder: Pat
     with pytest.raises(InvalidInput, match="source_roots"):
         ada.ingest.start_import("/etc", adapter="folder")
     with pytest.raises(NotOfFormat):
-        ada.ingest.start_import(str(folder / "04.md"), adapter="folder")
+        ada.ingest.start_import(str(folder / "04.md"), adapter="mailbox")
 
 
 async def test_the_same_is_awaited(ada: RemoteTally) -> None:

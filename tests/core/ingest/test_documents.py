@@ -108,7 +108,7 @@ def test_a_document_of_a_project_is_for_its_members(open_sqlite: OpenTally) -> N
     with open_sqlite() as tally:
         added = Ingest(tally.bind(ADA, scope="project:apollo")).add_document(TEXT, name="b.md")
         bob = tally.bind(BOB, scope="project:apollo")
-        assert Ingest(bob).document(added.id).title == "b.md"
+        assert Ingest(bob).document(added.id).title == "Birds"
         assert len(bob.recall("heron weir")) == 1
 
 

@@ -57,8 +57,10 @@ def write(folder: Path, number: int, text: str) -> Path:
     return file
 
 
-def imported(tally: Tally, bound: BoundTally, folder: Path) -> Import:
-    started = Ingest(bound).start_import(folder, adapter="folder")
+def imported(
+    tally: Tally, bound: BoundTally, folder: Path, adapter: str = "files"
+) -> Import:
+    started = Ingest(bound).start_import(folder, adapter=adapter)
     tally.drain()
     return Ingest(bound).import_status(started.id)
 
@@ -89,11 +91,11 @@ def test_every_file_is_recalled_with_its_title_and_place(
         )
         [hit] = ada.recall("Where does heron number 17 nest?", limit=1)
         assert "pond 119" in hit.content
-        assert hit.memory.subject == "17.md › Bird 17 › Where it nests"
-        assert hit.memory.attributes["section_path"] == ["Bird 17", "Where it nests"]
+        assert hit.memory.subject == "Bird 17 › Where it nests"
+        assert hit.memory.attributes["section_path"] == ["Where it nests"]
         assert hit.sources[0].source_type == "file"
         pack = ada.pack("Where does heron number 17 nest?", budget_tokens=300)
-        assert "17.md › Bird 17 › Where it nests" in pack.text
+        assert "Bird 17 › Where it nests" in pack.text
 
 
 def test_words_are_found_before_there_is_any_vector(open_sqlite: OpenTally, folder: Path) -> None:
@@ -238,15 +240,17 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(
         done = imported(tally, ada, folder)
         assert (done.state, done.counters.stored, done.counters.skipped) == (
             "completed",
-            25,
-            {"empty": 1, "unreadable": 1, "unsupported_type": 1},
+            26,
+            {"empty": 1, "unsupported_type": 1},
         )
         skipped = Ingest(ada).import_records(done.id, state=["skipped"])
         assert [(each.record_id, each.reason) for each in skipped] == [
             ("empty.md", "empty"),
-            ("latin.md", "unreadable"),
             ("picture.bin", "unsupported_type"),
         ]
+        [latin] = [each for each in Ingest(ada).documents() if each.title == "latin.md"]
+        assert latin.transforms == ("decoded/latin-1",)
+        assert any(text.startswith("café") for text in texts(ada))
 
 
 def test_a_secret_is_in_no_passage_and_in_nothing_that_arrived(
@@ -257,10 +261,10 @@ def test_a_secret_is_in_no_passage_and_in_nothing_that_arrived(
     (folder / "01.png").write_bytes(b"picture")
     with open_sqlite(settings=settings(), owner=ROOT) as tally:
         ada = tally.bind(ADA)
-        imported(tally, ada, folder)
+        imported(tally, ada, folder, "folder")
         assert not any(secret in text for text in texts(ada))
-        [document] = [each for each in Ingest(ada).documents() if each.title == "01.md"]
-        assert document.transforms == ("utf-8/1", "redacted/1")
+        [document] = [each for each in Ingest(ada).documents() if each.title == "Bird 1"]
+        assert document.transforms == ("redacted/1",)
         [attachment] = Ingest(ada).document(document.id).attachments
         assert (attachment.name, attachment.size, attachment.is_kept) == ("01.png", 7, True)
         assert files_with(tally, secret) == []
@@ -337,7 +341,7 @@ def test_a_source_that_wants_a_credential_pauses_and_goes_on_from_its_checkpoint
     (folder / "21.locked").write_text("")
     with open_sqlite(settings=settings()) as tally:
         ada = tally.bind(ADA)
-        paused = imported(tally, ada, folder)
+        paused = imported(tally, ada, folder, "folder")
         assert (paused.state, paused.error_code) == ("paused", "authorization_needed")
         assert paused.counters.seen == 20
         [finding] = [
@@ -501,7 +505,7 @@ def test_a_target_of_another_kind_and_an_unknown_adapter_are_refused(
     with open_sqlite(settings=settings()) as tally:
         ingest = Ingest(tally.bind(ADA))
         with pytest.raises(NotOfFormat):
-            ingest.start_import(folder / "03.md", adapter="folder")
+            ingest.start_import(folder / "03.md", adapter="mailbox")
         with pytest.raises(InvalidInput, match="folder"):
             ingest.start_import(folder, adapter="wiki")
         assert ingest.imports() == []
@@ -589,7 +593,7 @@ def test_one_record_is_read_again_and_twice_changes_nothing(
 ) -> None:
     with open_sqlite(settings=settings()) as tally:
         ada = tally.bind(ADA)
-        done = imported(tally, ada, folder)
+        done = imported(tally, ada, folder, "folder")
         write(folder, 3, "The heron number 3 moved to the weir.")
         first = Ingest(ada).replay(done.id, "03.md")
         before = ada.memories(limit=1_000)
