@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _START: tuple[str, ...] = ("denied", "invalid_input", "not_of_format", "authorization_needed")
 _START += ("missing_extra", "rate_limited", "source_rate_limited", "settings_error")
+_START += ("state_conflict",)
 _STEER = ("not_found", "denied", "state_conflict")
 _READ = ("not_found", "denied", "rate_limited")
 
@@ -121,7 +122,7 @@ EXTENSION: Extension[Operation] = Extension(
             "change",
             "cancel",
             "Cancel an import",
-            "End an import; what it has stored stays.",
+            "End an import, and its schedule; what it has stored stays.",
             _STEER,
             name="cancel_import",
         ),

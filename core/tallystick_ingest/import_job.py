@@ -122,7 +122,8 @@ class ImportHandler:
             is_resync=row["is_resync"],
             author=f"{row['adapter']}/{row['adapter_version']}",
         )
-        adapter = load_adapter(self._context.settings, row["adapter"])
+        options = json.loads(row["options"])
+        adapter = load_adapter(self._context.settings, row["adapter"], options)
         return _Reading(row, source, adapter, job.actor)
 
     def _read(self, work: Work, job: jobs.LeasedJob, reading: _Reading) -> None:

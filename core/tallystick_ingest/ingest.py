@@ -17,6 +17,7 @@ from tallystick.records import (
     Import,
     ImportedRecord,
     ImportId,
+    JsonObject,
     Limit,
     RecordStates,
     Removal,
@@ -65,17 +66,42 @@ class Ingest(Part):
         resync: Annotated[
             bool, Field(description="Read records again that have the stored version.")
         ] = False,
+        options: Annotated[
+            JsonObject | None,
+            Field(description="What the adapter takes beside the target, such as `depth`."),
+        ] = None,
+        schedule: Annotated[
+            str | None,
+            Field(description="Import it again by a schedule of cron, in UTC: `0 3 * * *`."),
+        ] = None,
     ) -> Import:
         """Import what a target names into the bound scope, which is private, by a job; the answer
         has its id. Imported again, only what is new or differs is stored.
 
         Where an import of the same corpus has not ended, that one goes on. A relative path is one
-        of the working directory; over HTTP and MCP it has to be within `source_roots`. Raises
-        Denied, InvalidInput, NotOfFormat, AuthorizationNeeded, MissingExtra.
+        of the working directory; over HTTP and MCP it has to be within `source_roots`. With a
+        schedule the worker of an open tally starts the next ones, until `cancel` ends it. Raises
+        Denied, InvalidInput, NotOfFormat, AuthorizationNeeded, MissingExtra, StateConflict.
         """
-        return self._start(self._view.scope, os.fspath(target), adapter, is_resync=resync)
+        return self._start(
+            self._view.scope,
+            os.fspath(target),
+            adapter,
+            is_resync=resync,
+            options=options or {},
+            schedule=schedule,
+        )
 
-    def _start(self, scope: Scope, target: str, adapter: str, *, is_resync: bool) -> Import:
+    def _start(
+        self,
+        scope: Scope,
+        target: str,
+        adapter: str,
+        *,
+        is_resync: bool,
+        options: JsonObject,
+        schedule: str | None,
+    ) -> Import:
         with self._view._observe_call("memory_write", "start_import"):
             self._view._admit("write")
             started = imports.start_import(
@@ -85,6 +111,8 @@ class Ingest(Part):
                 adapter=adapter,
                 target=target,
                 is_resync=is_resync,
+                options=options,
+                schedule=schedule,
             )
         self._view._wake_worker()
         return started
@@ -147,17 +175,26 @@ class Ingest(Part):
         return resumed
 
     def cancel(self, import_id: ImportId) -> Import:
-        """End an import; what it has stored stays. Raises NotFound, Denied, StateConflict."""
+        """End an import, or the schedule of one that has ended; what it has stored stays. Raises
+        NotFound, Denied, StateConflict.
+        """
         return imports.cancel_import(
             self._view._services.memory, self._view._traced_actor, import_id
         )
 
     def resync(self, import_id: ImportId) -> Import:
-        """Start an import of the same corpus, into the same scope, that reads every record again;
-        return it. Raises as `start_import`, and NotFound.
+        """Start an import of the same corpus, with the same options and into the same scope, that
+        reads every record again; return it. Raises as `start_import`, and NotFound.
         """
         before = self.import_status(import_id)
-        return self._start(before.scope, before.target, before.adapter, is_resync=True)
+        return self._start(
+            before.scope,
+            before.target,
+            before.adapter,
+            is_resync=True,
+            options=before.options,
+            schedule=None,
+        )
 
     def replay(
         self,

@@ -74,6 +74,13 @@ class Import(Record):
     state: ImportState
     is_resync: bool = False
     """True if records are read again that have the stored version."""
+    options: JsonObject = {}
+    """What the adapter was told beside the target, such as the depth of a crawl."""
+    schedule: str | None = None
+    """By which the source is imported again, as cron has it, in UTC."""
+    due_at: int | None = None
+    """Microseconds UTC when the next import begins by itself."""
+    due_time = optional_datetime_of("due_at")
     counters: ImportCounters
     waiting: int = 0
     """Records that are found by their words and have no vectors yet."""

@@ -14,12 +14,13 @@ import pytest
 from tests.core.ingest.folder_source import Folder
 
 from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
-from tallystick.records import Actor, Import, ImportCounters
+from tallystick.records import Actor, Import, ImportCounters, JsonObject
 from tallystick.settings import Settings
 from tallystick.storage.engine.dialects import database_clock
 from tallystick.storage.rows import source_rows
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
+from tallystick.testing import StepClock
 from tallystick_ingest import (
     Checkpoint,
     Corpus,
@@ -658,3 +659,109 @@ def test_an_import_that_is_killed_goes_on_and_nothing_is_lost_or_twice(
         )
         ponds = sorted(text.rsplit("pond ", 1)[1].strip() for text in texts(bound))
         assert ponds == sorted(f"{7 * number}." for number in range(25))
+
+
+# Options and schedules
+
+
+def test_options_are_of_the_schema_of_the_adapter_and_kept_at_a_resync(
+    open_tally: OpenTally, folder: Path
+) -> None:
+    with open_tally() as tally:
+        ingest = Ingest(tally.bind(ADA))
+        options: JsonObject = {"exclude": ["0*.md"]}
+        started = ingest.start_import(folder, adapter="files", options=options)
+        with pytest.raises(StateConflict, match="other options"):
+            ingest.start_import(folder, adapter="files")
+        tally.drain()
+        done = ingest.import_status(started.id)
+        assert (done.options, done.counters.seen) == (options, 15)
+        anew = ingest.resync(started.id)
+        tally.drain()
+        again = ingest.import_status(anew.id)
+        assert (again.options, again.counters) == (
+            options,
+            ImportCounters(seen=15, unchanged=15),
+        )
+        for wrong in ({"depth": 2}, {"exclude": "0*.md"}, {"largest": 0}):
+            with pytest.raises(InvalidInput, match=r"It takes exclude, largest\."):
+                ingest.start_import(folder, adapter="files", options=wrong)
+        with pytest.raises(InvalidInput, match="mailbox takes none"):
+            ingest.start_import(folder, adapter="mailbox", options={"depth": 2})
+
+
+def test_private_addresses_are_for_callers_of_this_machine(open_sqlite: OpenTally) -> None:
+    with open_sqlite(background=False) as tally:
+        options: JsonObject = {"allow_private": True, "depth": 1}
+        address = "http://127.0.0.1:9/"
+        started = Ingest(tally.bind(ADA)).start_import(address, adapter="crawl", options=options)
+        assert started.options == options
+        for actor in (ADA.on("http"), ADA.on("mcp"), ADA.replace(agent="coder")):
+            ingest = Ingest(tally.bind(actor))
+            for call in (
+                lambda ingest=ingest: ingest.start_import(
+                    address, adapter="crawl", options=options
+                ),
+                lambda ingest=ingest: ingest.resync(started.id),
+            ):
+                with pytest.raises(InvalidInput, match="this machine"):
+                    call()
+
+
+def test_a_source_is_imported_again_by_its_schedule(open_tally: OpenTally, folder: Path) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock, background=False) as tally:
+        ingest = Ingest(tally.bind(ADA))
+        with pytest.raises(InvalidInput, match="schedule"):
+            ingest.start_import(folder, adapter="files", schedule="every day")
+        options: JsonObject = {"exclude": ["0*.md"]}
+        first = ingest.start_import(
+            folder, adapter="files", options=options, schedule="0 3 * * *"
+        )
+        tally.drain()
+        assert [each.id for each in ingest.imports()] == [first.id]
+        for day in (1, 2):
+            write(folder, 10 + day, f"The heron moved on day {day}.")
+            clock.advance(days=1)
+            tally.drain()
+            newest, before, *_ = ingest.imports()
+            assert (newest.state, newest.counters.stored) == ("completed", 1)
+            assert (newest.options, newest.schedule, before.due_at) == (options, "0 3 * * *", None)
+            assert newest.due_at is not None
+            assert newest.due_at > clock.now()
+        assert ingest.cancel(newest.id).state == "completed"
+        clock.advance(days=1)
+        tally.drain()
+        assert len(ingest.imports()) == 3
+
+
+def test_an_import_that_rests_is_not_started_twice_by_its_schedule(
+    open_sqlite: OpenTally, folder: Path
+) -> None:
+    clock = StepClock()
+    with open_sqlite(clock=clock, background=False) as tally:
+        ingest = Ingest(tally.bind(ADA))
+        started = ingest.start_import(folder, adapter="files", schedule="0 3 * * *")
+        ingest.pause(started.id)
+        clock.advance(days=1)
+        tally.drain()
+        [rests] = ingest.imports()
+        assert rests.state == "paused"
+        assert rests.due_at is not None
+        assert rests.due_at > clock.now()
+
+
+def test_a_library_that_is_missing_skips_the_record_with_the_line_that_adds_it(
+    open_sqlite: OpenTally, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "page.html").write_text("<h1>Herons</h1><p>They eat fish.</p>")
+    with open_sqlite() as tally:
+        ada = tally.bind(ADA)
+        monkeypatch.setitem(sys.modules, "trafilatura", None)
+        done = imported(tally, ada, folder)
+        assert (done.state, done.counters.skipped) == ("completed", {"missing_extra": 1})
+        [left] = Ingest(ada).import_records(done.id, state=["skipped"])
+        assert left.record_id == "page.html"
+        assert "trafilatura is not installed. Run: pip install" in str(left.detail)
+        monkeypatch.undo()
+        assert imported(tally, ada, folder).counters.stored == 1
