@@ -26,6 +26,7 @@ from tallystick.storage.engine.writes import JOBS, Writes
 from tallystick.storage.rows import documents, job_list, jobs, scopes, source_rows
 from tallystick.storage.rows.source_rows import StoredRecord
 from tallystick_ingest.adapters import load_adapter, require_place
+from tallystick_ingest.contract import Corpus, SourceAdapter
 from tallystick_ingest.preparing import fingerprint_of, source_key
 
 IMPORT = "import"
@@ -53,17 +54,7 @@ def start_import(
     """
     from tallystick_ingest.schedules import next_due
 
-    decision = context.gate.require(actor, "write", scope)
-    if scope.kind != "private":
-        reason: ReasonCode = "scope_crossing_requires_promotion"
-        refused = decision.model_copy(update={"allowed": False, "reason": reason})
-        raise context.gate.refuse(
-            actor,
-            refused,
-            f"An import goes into a private scope, and {scope} has other readers. Import into "
-            f"{actor.private_scope}, look at what came, and promote or share from there with a "
-            "preview.",
-        )
+    require_private(context, actor, scope)
     reader = load_adapter(context.settings, adapter, options)
     place = require_place(context.settings, actor, adapter, reader, target, options)
     store = context.store
@@ -96,28 +87,55 @@ def start_import(
             last = source_rows.last_import(tx, row.id, key, ["completed"])
             cursor = None if last is None else last["cursor"]
         values = {
+            **import_values(reader, corpus, place, key),
             "scope_id": row.id,
-            "source": key,
             "adapter": adapter,
-            "adapter_version": reader.version,
-            "privacy_class": reader.privacy_class,
-            "target": place,
-            "corpus": corpus.id,
-            "corpus_version": corpus.version,
-            "title": corpus.title or place,
-            "lists_all": corpus.lists_all,
             "is_resync": is_resync,
             "options": json.dumps(options),
             "schedule": schedule,
             "due_at": due,
             "cursor": cursor,
-            "total": corpus.size,
         }
         return new_import(write, row, values)
 
     with context.gate.journaling(actor):
         import_id = store.database.write(unit, name="import.start", writes=Writes.of(scope))
     return get_import(context, actor, import_id)
+
+
+def require_private(context: MemoryContext, actor: Actor, scope: Scope) -> None:
+    """Raise Denied unless an actor may write a scope that nobody else reads."""
+    decision = context.gate.require(actor, "write", scope)
+    if scope.kind != "private":
+        reason: ReasonCode = "scope_crossing_requires_promotion"
+        refused = decision.model_copy(update={"allowed": False, "reason": reason})
+        raise context.gate.refuse(
+            actor,
+            refused,
+            f"An import goes into a private scope, and {scope} has other readers. Import into "
+            f"{actor.private_scope}, look at what came, and promote or share from there with a "
+            "preview.",
+        )
+
+
+def import_values(
+    adapter: SourceAdapter, corpus: Corpus, target: str, key: str
+) -> dict[str, Any]:
+    """Return what the row of an import says of its source."""
+    return {
+        "source": key,
+        "adapter": adapter.name,
+        "adapter_version": adapter.version,
+        "privacy_class": adapter.privacy_class,
+        "target": target,
+        "corpus": corpus.id,
+        "corpus_version": corpus.version,
+        "title": corpus.title or target,
+        "lists_all": corpus.lists_all,
+        "is_resync": False,
+        "options": "{}",
+        "total": corpus.size,
+    }
 
 
 def new_import(write: MemoryWrite, scope: ScopeRow, values: Mapping[str, Any]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -36,6 +37,8 @@ from tallystick.tally.served_verbs import AsyncFace, Offered
 from tallystick_ingest import documents, imports
 from tallystick_ingest.adapters import allowed_path
 from tallystick_ingest.adding import add_document, record_of
+from tallystick_ingest.at_once import import_at_once
+from tallystick_ingest.loaded import LoadedSource
 from tallystick_ingest.removal import remove_vanished
 from tallystick_ingest.replaying import replay_record
 
@@ -116,6 +119,33 @@ class Ingest(Part):
             )
         self._view._wake_worker()
         return started
+
+    def load(
+        self,
+        documents: Callable[[], Iterable[Any]],
+        *,
+        runtime: str,
+        name: str,
+        is_whole: bool = False,
+    ) -> Import:
+        """Import the documents or nodes of a runtime that `documents` yields into the bound scope,
+        now; return the import as it ended. Loaded again, only what is new or differs is stored.
+
+        `name` names what they come from; `is_whole` says that these are all it has, so that what is
+        not among them has vanished. Raises Denied, and what `documents` raises.
+        """
+        source = LoadedSource(runtime, documents, title=name, lists_all=is_whole)
+        with self._view._observe_call("memory_write", "load"):
+            self._view._admit("write")
+            done = import_at_once(
+                self._view._services.memory,
+                self._view._traced_actor,
+                self._view.scope,
+                source,
+                f"{runtime}:{name}",
+            )
+        self._view._wake_worker()
+        return done
 
     def imports(
         self,
