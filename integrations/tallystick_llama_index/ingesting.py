@@ -31,11 +31,18 @@ def ingest(
     binder = binder_of(tally, runtime="llama_index", piece="ingest", actor=actor, scope=scope)
     is_reader = isinstance(reader, BaseReader)
     return _bound(binder).load(
-        reader.lazy_load_data if isinstance(reader, BaseReader) else lambda: reader,
+        lambda: _documents(reader),
         runtime="llama_index",
         name=name or (type(reader).__name__ if is_reader else "documents"),
         is_whole=name is not None,
     )
+
+
+def _documents(reader: BaseReader | Iterable[BaseNode]) -> Iterable[BaseNode]:
+    if not isinstance(reader, BaseReader):
+        return reader
+    is_lazy = type(reader).lazy_load_data is not BaseReader.lazy_load_data
+    return reader.lazy_load_data() if is_lazy else reader.load_data()
 
 
 class TallySink(TransformComponent):

@@ -12,7 +12,7 @@ from langchain_core.documents import Document
 from llama_index.core import SimpleDirectoryReader
 from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.schema import ImageDocument, TextNode
+from llama_index.core.schema import ImageNode, TextNode
 
 import tallystick_langchain
 import tallystick_llama_index
@@ -29,13 +29,15 @@ ADA = Actor(user="ada", projects=frozenset({"apollo"}))
 class Pages(BaseLoader):
     """A loader as the ecosystem has hundreds: pages of a file, with a new id each time."""
 
-    def __init__(self, *texts: str) -> None:
-        self.texts = texts
+    def __init__(self, *texts: str, fails: bool = False) -> None:
+        self.texts, self.fails = texts, fails
 
     def lazy_load(self) -> Iterator[Document]:
         for number, text in enumerate(self.texts):
             metadata: dict[str, Any] = {"source": "birds.pdf", "page": number, "title": "Birds"}
             yield Document(text, metadata=metadata)
+        if self.fails:
+            raise OSError("the disk is gone")
 
 
 def test_a_loader_of_langchain_is_an_importer(open_tally: OpenTally) -> None:
@@ -68,16 +70,11 @@ def test_a_named_corpus_says_what_vanished_from_it(open_sqlite: OpenTally) -> No
 def test_what_a_loader_stored_before_it_failed_stays_and_is_not_stored_again(
     open_sqlite: OpenTally,
 ) -> None:
-    class Broken(Pages):
-        def lazy_load(self) -> Iterator[Document]:
-            yield from super().lazy_load()
-            raise OSError("the disk is gone")
-
     texts = [f"The heron number {number} nests." for number in range(150)]
     with open_sqlite() as tally:
         ada = tally.bind(ADA)
         with pytest.raises(OSError, match="gone"):
-            tallystick_langchain.ingest(ada, Broken(*texts))
+            tallystick_langchain.ingest(ada, Pages(*texts, fails=True))
         [failed] = Ingest(ada).imports()
         assert (failed.state, failed.error_code, failed.counters.stored) == ("failed", "OSError", 100)
         done = tallystick_langchain.ingest(ada, Pages(*texts))
@@ -108,18 +105,18 @@ def test_a_reader_of_llama_index_is_an_importer(open_tally: OpenTally, tmp_path:
 def test_a_node_that_is_no_text_is_skipped_with_its_reason(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         ada = tally.bind(ADA)
-        nodes = [TextNode(text="The heron."), ImageDocument(image_path="heron.png"), TextNode()]
+        nodes = [TextNode(text="The heron."), ImageNode(image="aGVyb24="), TextNode()]
         done = tallystick_llama_index.ingest(ada, nodes)
         assert (done.counters.stored, done.counters.skipped) == (1, {"unsupported_type": 2})
 
 
 def test_a_pipeline_ends_in_a_tally(open_tally: OpenTally, tmp_path: Path) -> None:
-    (tmp_path / "birds.txt").write_text("The heron nests in March. " * 60)
+    (tmp_path / "birds.txt").write_text("\n".join(f"Heron {number} nests in March." for number in range(60)))
     documents = SimpleDirectoryReader(str(tmp_path)).load_data()
     with open_tally() as tally:
         ada = tally.bind(ADA)
         pipeline = IngestionPipeline(
-            transformations=[SentenceSplitter(chunk_size=100, chunk_overlap=10), TallySink(ada)]
+            transformations=[_splitter(), TallySink(ada)]
         )
         nodes = pipeline.run(documents=documents)
         assert len(nodes) == len(Ingest(ada).documents()) > 1
@@ -129,3 +126,13 @@ def test_a_pipeline_ends_in_a_tally(open_tally: OpenTally, tmp_path: Path) -> No
             documents=documents
         )
         assert ada.memories(limit=100) == before
+
+
+def _splitter() -> SentenceSplitter:
+    """Without the data of nltk."""
+    return SentenceSplitter(
+        chunk_size=100,
+        chunk_overlap=10,
+        tokenizer=str.split,
+        chunking_tokenizer_fn=lambda text: text.split("\n"),
+    )
