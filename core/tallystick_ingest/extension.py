@@ -86,6 +86,14 @@ EXTENSION: Extension[Operation] = Extension(
             "imported again, only what differs is stored.",
             _START,
         ),
+        _operation(
+            "change",
+            "preview_import",
+            "Preview an import",
+            "Read a source and say what an import would store, change or find vanished; nothing is "
+            "stored.",
+            _START,
+        ),
         _operation("read", "imports", "List imports", "List the imports of a scope.", _READ),
         _operation(
             "read",

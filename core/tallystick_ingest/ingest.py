@@ -18,6 +18,7 @@ from tallystick.records import (
     Import,
     ImportedRecord,
     ImportId,
+    ImportPreview,
     JsonObject,
     Limit,
     RecordStates,
@@ -34,7 +35,7 @@ from tallystick.records.arguments import (
 from tallystick.records.wire import Wire
 from tallystick.tally.memory_view import Part
 from tallystick.tally.served_verbs import AsyncFace, Offered
-from tallystick_ingest import documents, imports
+from tallystick_ingest import documents, imports, previewing
 from tallystick_ingest.adapters import allowed_path
 from tallystick_ingest.adding import add_document, record_of
 from tallystick_ingest.at_once import import_at_once
@@ -119,6 +120,33 @@ class Ingest(Part):
             )
         self._view._wake_worker()
         return started
+
+    def preview_import(
+        self,
+        target: Annotated[
+            str | os.PathLike[str], Wire(str), Field(description="What would be read.")
+        ],
+        *,
+        adapter: Annotated[str, Field(description="What reads it, such as files or mailbox.")],
+        options: Annotated[
+            JsonObject | None, Field(description="What the adapter takes beside the target.")
+        ] = None,
+        limit: Annotated[Limit, Field(description="Records that are named, at most.")] = 50,
+    ) -> ImportPreview:
+        """Read what a target names, and say which records an import would store, change or find
+        vanished; nothing is stored. The source is read for a minute at most. Raises as
+        `start_import`.
+        """
+        self._view._admit("preview")
+        return previewing.preview_import(
+            self._view._services.memory,
+            self._view._traced_actor,
+            self._view.scope,
+            adapter=adapter,
+            target=os.fspath(target),
+            options=options or {},
+            limit=limit,
+        )
 
     def load(
         self,
@@ -388,6 +416,7 @@ class IngestVerbs:
     """Verbs of `Ingest`."""
 
     start_import = Offered(Ingest.start_import)
+    preview_import = Offered(Ingest.preview_import)
     imports = Offered(Ingest.imports)
     import_status = Offered(Ingest.import_status)
     import_records = Offered(Ingest.import_records)

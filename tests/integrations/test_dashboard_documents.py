@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tallystick.records import JsonObject
 from tallystick_ingest import Ingest
 
 from .dashboard import Browser
@@ -62,6 +63,35 @@ def test_a_text_is_added_after_a_preview(ada: Browser) -> None:
     added = ada.send(preview.form("/make/document"))
     assert "The stork sleeps." in added.text
     assert "It is remembered." in added.text
+
+
+def test_a_file_is_added_by_the_form_of_a_browser(there: Served, ada: Browser) -> None:
+    form = ada.get("documents").form("/documents")
+    file = ("rails.md", b"# Rails\n\nThe rail hides in the reeds.", "application/octet-stream")
+    headers = {"sec-fetch-site": "same-origin", "origin": there.tcp}
+    sent = ada.client.post(
+        "/ui/documents", data=dict(form.fields), files={"file": file}, headers=headers
+    )
+    assert sent.status_code == 303
+    assert "The rail hides in the reeds." in ada.get(sent.headers["location"]).text
+    refused = ada.client.post("/ui/documents", files={"file": file}, headers=headers)
+    assert refused.status_code in (403, 409)
+
+
+def test_a_schedule_is_shown_and_ended_by_its_page(
+    there: Served, ada: Browser, tmp_path: Path
+) -> None:
+    ingest = Ingest(there.tally.bind(ADA))
+    options: JsonObject = {"exclude": ["*.tmp"]}
+    started = ingest.start_import(
+        tmp_path, adapter="files", options=options, schedule="0 3 1 1 *"
+    )
+    there.tally.drain()
+    page = ada.get(f"source-imports/{started.id}")
+    assert "0 3 1 1 *" in page.text
+    assert "*.tmp" in page.text
+    ada.send(page.form(f"/source-imports/{started.id}"), action="cancel")
+    assert ingest.import_status(started.id).due_at is None
 
 
 def test_an_import_is_paused_and_ended_by_its_page(

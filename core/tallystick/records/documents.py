@@ -1,4 +1,4 @@
-"""Documents and their imports: Import, ImportedRecord, Document, DocumentChunk, Removal."""
+"""Documents and their imports: Import, ImportPreview, ImportedRecord, Document, DocumentChunk, Removal."""
 
 from __future__ import annotations
 
@@ -191,6 +191,32 @@ class DocumentChunk(Record):
     words: int
     content_hash: str | None = None
     """SHA-256 of its text."""
+
+
+class ImportPreview(Record):
+    """What an import would change: the source was read, and nothing was stored."""
+
+    adapter: str
+    target: str
+    title: str
+    new: int = 0
+    """Records that would become documents."""
+    changed: int = 0
+    """Records that would become new versions."""
+    unchanged: int = 0
+    """Records that say what is stored already."""
+    vanished: int = 0
+    """Records that the source has no more: they stay until somebody removes them."""
+    skipped: dict[str, int] = {}
+    """Records that the source itself leaves out, by the reason."""
+    new_records: tuple[str, ...] = ()
+    """The first of the new ones, by their ids."""
+    changed_records: tuple[str, ...] = ()
+    vanished_records: tuple[str, ...] = ()
+    is_whole: bool = True
+    """False where the source was not read to its end within a minute: what vanished is not known
+    then.
+    """
 
 
 class RemovedRecord(Record):

@@ -765,3 +765,44 @@ def test_a_library_that_is_missing_skips_the_record_with_the_line_that_adds_it(
         assert "trafilatura is not installed. Run: pip install" in str(left.detail)
         monkeypatch.undo()
         assert imported(tally, ada, folder).counters.stored == 1
+
+
+def test_a_preview_says_what_a_sync_would_change_and_changes_nothing(
+    open_tally: OpenTally, folder: Path
+) -> None:
+    with open_tally() as tally:
+        ada = tally.bind(ADA)
+        ingest = Ingest(ada)
+        first = ingest.preview_import(folder, adapter="files", limit=2)
+        assert (first.new, first.new_records) == (25, ("00.md", "01.md"))
+        assert (ingest.imports(), texts(ada)) == ([], [])
+        imported(tally, ada, folder)
+        before = ada.memories(limit=100)
+        write(folder, 3, "The heron number 3 moved to the weir.")
+        (folder / "04.md").write_bytes((folder / "04.md").read_bytes())
+        (folder / "07.md").unlink()
+        write(folder, 30, "The heron number 30 is new.")
+        preview = ingest.preview_import(folder, adapter="files")
+        assert preview.dump(defaults=False) == {
+            "adapter": "files",
+            "target": str(folder.resolve()),
+            "title": "birds",
+            "new": 1,
+            "changed": 1,
+            "unchanged": 23,
+            "vanished": 1,
+            "new_records": ["30.md"],
+            "changed_records": ["03.md"],
+            "vanished_records": ["07.md"],
+        }
+        assert ada.memories(limit=100) == before
+        counters = imported(tally, ada, folder).counters
+        assert (counters.stored, counters.unchanged) == (2, 23)
+
+
+def test_a_preview_is_for_who_may_import(open_sqlite: OpenTally, folder: Path) -> None:
+    with open_sqlite() as tally:
+        with pytest.raises(Denied):
+            Ingest(tally.bind(ADA, scope="project:apollo")).preview_import(folder, adapter="files")
+        with pytest.raises(InvalidInput, match="source_roots"):
+            Ingest(tally.bind(ADA.on("http"))).preview_import(folder, adapter="files")

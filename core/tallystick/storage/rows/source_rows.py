@@ -227,6 +227,14 @@ def _vanished(scope_id: int, source: str, import_id: str, lists_all: bool) -> Co
     return (_r.c.scope_id == scope_id) & (_r.c.source == source) & is_gone
 
 
+def ids_of_source(connection: Connection, scope_id: int, source: str) -> list[tuple[str, bool]]:
+    """Return the ids of the records of a source in their order, each with whether it is gone."""
+    query = select(_r.c.record_id, _r.c.is_gone).where(
+        _r.c.scope_id == scope_id, _r.c.source == source
+    )
+    return [(row[0], bool(row[1])) for row in connection.execute(query.order_by(_r.c.record_id))]
+
+
 def records_naming(connection: Connection, document_ids: Collection[str]) -> dict[str, int]:
     """Return for each document the number of records that are it."""
     query = select(_r.c.document_id, func.count()).where(_r.c.document_id.in_(sorted(document_ids)))
