@@ -10,7 +10,7 @@ import pytest
 from tallystick.records import JsonObject
 from tallystick_ingest import Ingest
 
-from .dashboard import Browser
+from .dashboard import COOKIE, Browser
 from .served import ADA, BOB, Served, served
 
 
@@ -66,15 +66,16 @@ def test_a_text_is_added_after_a_preview(ada: Browser) -> None:
 
 
 def test_a_file_is_added_by_the_form_of_a_browser(there: Served, ada: Browser) -> None:
-    form = ada.get("documents").form("/documents")
+    form = ada.get("documents").form("/documents/file")
     file = ("rails.md", b"# Rails\n\nThe rail hides in the reeds.", "application/octet-stream")
     headers = {"sec-fetch-site": "same-origin", "origin": there.tcp}
-    sent = ada.client.post(
-        "/ui/documents", data=dict(form.fields), files={"file": file}, headers=headers
+    headers["cookie"] = f"{COOKIE}={ada.secret}"
+    sent = ada.http.post(
+        "/ui/documents/file", data=dict(form.fields), files={"file": file}, headers=headers
     )
-    assert sent.status_code == 303
+    assert sent.status_code == 303, sent.text
     assert "The rail hides in the reeds." in ada.get(sent.headers["location"]).text
-    refused = ada.client.post("/ui/documents", files={"file": file}, headers=headers)
+    refused = ada.http.post("/ui/documents/file", files={"file": file}, headers=headers)
     assert refused.status_code in (403, 409)
 
 

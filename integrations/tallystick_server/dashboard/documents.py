@@ -64,7 +64,7 @@ def _add_file(visit: Visit) -> Response:
 
 ROUTES = [
     page("/documents", _documents),
-    form_page("/documents", _add_file, takes_file=True),
+    form_page("/documents/file", _add_file, takes_file=True),
     page("/documents/{document_id}", _document),
     page("/source-imports/{import_id}", _import),
     form_page("/source-imports/{import_id}", _steer),
