@@ -118,9 +118,7 @@ def require_private(context: MemoryContext, actor: Actor, scope: Scope) -> None:
         )
 
 
-def import_values(
-    adapter: SourceAdapter, corpus: Corpus, target: str, key: str
-) -> dict[str, Any]:
+def import_values(adapter: SourceAdapter, corpus: Corpus, target: str, key: str) -> dict[str, Any]:
     """Return what the row of an import says of its source."""
     return {
         "source": key,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -173,5 +173,3 @@ def add_counters(first: ImportCounters, second: ImportCounters) -> ImportCounter
         is_by_reason = isinstance(one, dict)
         values[name] = dict(Counter(one) + Counter(other)) if is_by_reason else one + other
     return ImportCounters(**values)
-
-

@@ -24,7 +24,14 @@ _STEERS = {
 
 
 @command(
-    *("start_import", "preview_import", "imports", "import_status", "import_records", "pause_import"),
+    *(
+        "start_import",
+        "preview_import",
+        "imports",
+        "import_status",
+        "import_records",
+        "pause_import",
+    ),
     *("resume_import", "cancel_import", "resync_import", "replay_record", "remove_vanished"),
     without=("target", "import_id", "record_id"),
     helps={

@@ -76,7 +76,11 @@ def test_what_a_loader_stored_before_it_failed_stays_and_is_not_stored_again(
         with pytest.raises(OSError, match="gone"):
             tallystick_langchain.ingest(ada, Pages(*texts, fails=True))
         [failed] = Ingest(ada).imports()
-        assert (failed.state, failed.error_code, failed.counters.stored) == ("failed", "OSError", 100)
+        assert (failed.state, failed.error_code, failed.counters.stored) == (
+            "failed",
+            "OSError",
+            100,
+        )
         done = tallystick_langchain.ingest(ada, Pages(*texts))
         assert (done.counters.stored, done.counters.unchanged) == (50, 100)
 
@@ -111,13 +115,13 @@ def test_a_node_that_is_no_text_is_skipped_with_its_reason(open_sqlite: OpenTall
 
 
 def test_a_pipeline_ends_in_a_tally(open_tally: OpenTally, tmp_path: Path) -> None:
-    (tmp_path / "birds.txt").write_text("\n".join(f"Heron {number} nests in March." for number in range(60)))
+    (tmp_path / "birds.txt").write_text(
+        "\n".join(f"Heron {number} nests in March." for number in range(60))
+    )
     documents = SimpleDirectoryReader(str(tmp_path)).load_data()
     with open_tally() as tally:
         ada = tally.bind(ADA)
-        pipeline = IngestionPipeline(
-            transformations=[_splitter(), TallySink(ada)]
-        )
+        pipeline = IngestionPipeline(transformations=[_splitter(), TallySink(ada)])
         nodes = pipeline.run(documents=documents)
         assert len(nodes) == len(Ingest(ada).documents()) > 1
         before = ada.memories(limit=100)

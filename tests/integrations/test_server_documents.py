@@ -90,7 +90,11 @@ async def test_the_same_is_awaited(ada: RemoteTally) -> None:
 
 def test_a_file_is_added_by_a_form_over_http(there: Served) -> None:
     token = there.token(ADA)
-    file = ("cranes.md", b"# Cranes\n\nThe crane calls at \xe2\x98\xba dawn.\r\n--x\r\n", "text/markdown")
+    file = (
+        "cranes.md",
+        b"# Cranes\n\nThe crane calls at \xe2\x98\xba dawn.\r\n--x\r\n",
+        "text/markdown",
+    )
     with httpx2.Client(base_url=there.tcp, headers={"Authorization": f"Bearer {token}"}) as client:
         sent = client.post(
             "/v1/documents/file", files={"file": file}, data={"url": "https://birds.example/c"}

@@ -13,7 +13,6 @@ from werkzeug import Request, Response
 
 from tallystick.errors import InvalidInput
 from tallystick.testing.source_contract import Source, SourceContract
-from tallystick_ingest.schedules import next_due
 from tallystick_ingest.contract import (
     Checkpoint,
     RateLimitReached,
@@ -22,6 +21,7 @@ from tallystick_ingest.contract import (
     Unchanged,
     Yielded,
 )
+from tallystick_ingest.schedules import next_due
 from tallystick_sources import polite
 from tallystick_sources.crawl import CrawlSource
 from tallystick_sources.polite import is_public

@@ -45,8 +45,7 @@ def import_view(shown: records.Import) -> RenderableType:
         gone_from_the_source=lambda each: gone if each.vanished else None,
         error=lambda each: error and Text(error, style="yellow"),
         options=lambda each: ", ".join(f"{name}={each.options[name]}" for name in each.options),
-        schedule=lambda each: each.due_at
-        and f"{each.schedule}, next {local_time(each.due_at)}",
+        schedule=lambda each: each.due_at and f"{each.schedule}, next {local_time(each.due_at)}",
         next_attempt=lambda each: each.retry_at and local_time(each.retry_at),
     )
     return panel(shown.title, fields)

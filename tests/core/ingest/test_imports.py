@@ -58,9 +58,7 @@ def write(folder: Path, number: int, text: str) -> Path:
     return file
 
 
-def imported(
-    tally: Tally, bound: BoundTally, folder: Path, adapter: str = "files"
-) -> Import:
+def imported(tally: Tally, bound: BoundTally, folder: Path, adapter: str = "files") -> Import:
     started = Ingest(bound).start_import(folder, adapter=adapter)
     tally.drain()
     return Ingest(bound).import_status(started.id)
@@ -715,9 +713,7 @@ def test_a_source_is_imported_again_by_its_schedule(open_tally: OpenTally, folde
         with pytest.raises(InvalidInput, match="schedule"):
             ingest.start_import(folder, adapter="files", schedule="every day")
         options: JsonObject = {"exclude": ["0*.md"]}
-        first = ingest.start_import(
-            folder, adapter="files", options=options, schedule="0 3 * * *"
-        )
+        first = ingest.start_import(folder, adapter="files", options=options, schedule="0 3 * * *")
         tally.drain()
         assert [each.id for each in ingest.imports()] == [first.id]
         for day in (1, 2):

@@ -217,6 +217,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "compile": "takes candidates as objects of the runtime, which only an adapter has",
     "learning.aio": "the same, awaited",
     "ingest.aio": "the same, awaited",
+    "ingest.load": "takes documents as objects of the runtime, which only an adapter has",
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
     "keep_turn": "for adapters, which observe a turn",
