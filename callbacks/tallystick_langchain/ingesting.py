@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from langchain_core.document_loaders import BaseLoader
 from langchain_core.documents import Document
 
-from tallystick.errors import InvalidInput
-from tallystick.kit import ActorSource, binder_of
+from tallystick.kit import ActorSource, Binder
 from tallystick.kit.binder import call_of_config
 from tallystick.records import Import, Scope
 from tallystick.tally import BoundTally, Tally
@@ -26,13 +25,18 @@ def ingest(
     """Import what a loader yields, or documents that are there, into a private scope; return the
     import as it ended. Loaded again, only what is new or differs is stored.
 
-    With a `name` what it yields is all that this corpus has, so that `Ingest(bound).remove_vanished`
-    previews the rest. Raises Denied, and what the loader raises.
+    With a `name` what it yields is all that this corpus has, so that `remove_vanished` of
+    `Ingest(bound)` previews the rest. Raises Denied, and what the loader raises.
     """
-    binder = binder_of(tally, runtime="langchain", piece="ingest", actor=actor, scope=scope)
+    binder = Binder(
+        tally,
+        runtime="langchain",
+        piece="ingest",
+        actor=actor,
+        scope=scope,
+        usage="ingest({}, loader)",
+    )
     bound = binder.bound(call_of_config(binder, {}))
-    if not isinstance(bound, BoundTally):
-        raise InvalidInput("`tally` is behind a server: send it documents, or start an import.")
     is_loader = isinstance(loader, BaseLoader)
     return Ingest(bound).load(
         loader.lazy_load if isinstance(loader, BaseLoader) else lambda: loader,

@@ -157,7 +157,7 @@ def _compare(
     page: Sequence[SourceRecord],
     seen: _Seen,
 ) -> None:
-    """Note records by what is stored of them: one that says the same under another version, or under
+    """Note records by what is stored of them: one that says the same under another version, or
     another name, changes nothing.
     """
     stored: dict[str, source_rows.StoredRecord] = {}

@@ -1,5 +1,5 @@
-"""Reading: batch after batch of a source, each stored in one commit with its checkpoint, by a job or
-by whoever has the source at hand.
+"""Reading: batch after batch of a source, each stored in one commit with its checkpoint, by a job
+or by whoever has the source at hand.
 """
 
 from __future__ import annotations

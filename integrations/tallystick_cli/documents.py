@@ -35,7 +35,8 @@ _STEERS = {
     *("resume_import", "cancel_import", "resync_import", "replay_record", "remove_vanished"),
     without=("target", "import_id", "record_id"),
     helps={
-        "action": "start TARGET, preview TARGET: what that would change, status [IMPORT], records, pause, resume, cancel or resync IMPORT, "
+        "action": "start TARGET, preview TARGET: what that would change, status [IMPORT], "
+        "records, pause, resume, cancel or resync IMPORT, "
         "replay IMPORT RECORD, or vanished IMPORT: what its source has no more.",
     },
     scope="home",

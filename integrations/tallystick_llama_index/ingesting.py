@@ -9,8 +9,7 @@ from llama_index.core.readers.base import BaseReader
 from llama_index.core.schema import BaseNode, TransformComponent
 from pydantic import PrivateAttr
 
-from tallystick.errors import InvalidInput
-from tallystick.kit import ActorSource, Binder, binder_of
+from tallystick.kit import ActorSource, Binder
 from tallystick.records import Import, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_ingest import Ingest
@@ -28,7 +27,14 @@ def ingest(
     """Same as `ingest` of `tallystick_langchain`, of a reader of LlamaIndex, or documents and
     nodes.
     """
-    binder = binder_of(tally, runtime="llama_index", piece="ingest", actor=actor, scope=scope)
+    binder = Binder(
+        tally,
+        runtime="llama_index",
+        piece="ingest",
+        actor=actor,
+        scope=scope,
+        usage="ingest({}, reader)",
+    )
     is_reader = isinstance(reader, BaseReader)
     return _bound(binder).load(
         lambda: _documents(reader),
@@ -65,9 +71,12 @@ class TallySink(TransformComponent):
         scope: str | Scope | None = None,
     ) -> None:
         super().__init__(name=name)
-        self._binder = binder_of(
+        self._binder = Binder(
             tally, runtime="llama_index", piece="TallySink", actor=actor, scope=scope
         )
+
+    def __repr__(self) -> str:
+        return str(self._binder.describe(name=self.name))
 
     @classmethod
     def class_name(cls) -> str:
@@ -81,7 +90,4 @@ class TallySink(TransformComponent):
 
 
 def _bound(binder: Binder) -> Ingest:
-    bound = binder.bound(call_of_tags(binder))
-    if not isinstance(bound, BoundTally):
-        raise InvalidInput("`tally` is behind a server: send it documents, or start an import.")
-    return Ingest(bound)
+    return Ingest(binder.bound(call_of_tags(binder)))

@@ -141,8 +141,8 @@ _FILES = "/documents/file"
 
 
 class _Route(APIRoute):
-    """A route that takes a body of JSON's type alone, but for a file. Releases of FastAPI differ in what they take,
-    and a page of another origin may send text, or a body without a type, unasked.
+    """A route that takes a body of JSON's type alone, but for a file. Releases of FastAPI differ in
+    what they take, and a page of another origin may send text, or a body without a type, unasked.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

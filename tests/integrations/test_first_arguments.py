@@ -88,12 +88,12 @@ PIECES: dict[str, tuple[Make, str]] = {
         "compile_messages(state, {}, budget=8_000)",
     ),
     "tallystick_langchain.ingest": (
-        lambda tally, **options: langchain_ingest(tally, [], **{"actor": "ada", **options}),
+        lambda tally, **options: langchain_ingest(tally, [], **options),
         "ingest({}, loader)",
     ),
     "tallystick_llama_index.TallySink": (TallySink, "TallySink({})"),
     "tallystick_llama_index.ingest": (
-        lambda tally, **options: llama_ingest(tally, [], **{"actor": "ada", **options}),
+        lambda tally, **options: llama_ingest(tally, [], **options),
         "ingest({}, reader)",
     ),
     "tallystick_langchain.memory_tools": (langchain_tools, "memory_tools({})"),
@@ -439,7 +439,7 @@ def test_a_function_that_names_no_actor_is_refused_in_the_call(open_sqlite: Open
         name
         for name in PIECES
         if name.rpartition(".")[2]
-        not in {"compile_messages", "memory_tools", "ruled_llm", "ruled_tools"}
+        not in {"compile_messages", "ingest", "memory_tools", "ruled_llm", "ruled_tools"}
     ],
 )
 def test_a_piece_shows_its_tally_actor_and_scope(tally: Tally, name: str) -> None:

@@ -1,4 +1,6 @@
-"""Documents and their imports: Import, ImportPreview, ImportedRecord, Document, DocumentChunk, Removal."""
+"""Documents and their imports: Import, ImportPreview, ImportedRecord, Removal, Document,
+DocumentChunk.
+"""
 
 from __future__ import annotations
 

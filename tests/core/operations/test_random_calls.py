@@ -256,7 +256,7 @@ def test_random_calls_give_errors_of_ours_alone_and_nothing_of_others(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     soaks = request.config.getoption("--hypothesis-profile") == "soak"
-    seed = random.SystemRandom().randrange(2**32) if soaks else 2
+    seed = random.SystemRandom().randrange(2**32) if soaks else 7
     monkeypatch.chdir(tmp_path)
     settings = Settings.read(vector_search="exact", rate_limits={})
     with Tally.open(
