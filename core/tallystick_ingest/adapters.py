@@ -127,7 +127,12 @@ def require_place(
 
 def allowed_path(settings: Settings, actor: Actor, path: str, *, argument: str) -> Path:
     """Return a path without links, which this actor may have read. Raises InvalidInput."""
-    resolved = Path(path).expanduser().resolve()
+    try:
+        resolved = Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        # A link that leads to itself, a user whom nobody knows, a null.
+        told = f"`{argument}` is no path that can be read: {error}."
+        raise InvalidInput(told, argument=argument) from error
     roots = [root.expanduser().resolve() for root in settings.source_roots]
     if any(resolved.is_relative_to(root) for root in roots) or is_local(actor):
         return resolved

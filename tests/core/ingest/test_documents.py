@@ -138,3 +138,11 @@ async def test_the_same_is_awaited(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         added = await Ingest(tally.bind(ADA)).aio.add_document(TEXT, name="birds.md")
         assert added.chunks == 1
+
+
+def test_what_is_no_path_is_refused(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        ingest = Ingest(tally.bind(ADA))
+        for path in ("a\x00b", "~nobody-of-this-name/x"):
+            with pytest.raises(InvalidInput, match="no path"):
+                ingest.add_document(path=path)

@@ -52,8 +52,8 @@ source_imports = Table(
     Index(None, "due_at"),
 )
 """One reading of a source, with its place and its counters. `source` is a digest of adapter and
-corpus, keyed by the secret of the scope; `worked` are microseconds. `due_at` is when the next one of
-a `schedule` begins, in the newest import that has it.
+corpus, keyed by the secret of the scope; `worked` are microseconds. `due_at` is when the next one
+of a `schedule` begins, in the newest import that has it.
 """
 
 source_records = Table(
