@@ -10,6 +10,7 @@ require("langchain_core", extra="langchain")
 
 from tallystick_langchain.compiling import CompiledMessages, compile_messages  # noqa: E402
 from tallystick_langchain.handler import TallyCallbackHandler  # noqa: E402
+from tallystick_langchain.ingesting import ingest  # noqa: E402
 from tallystick_langchain.learning import LearningModel  # noqa: E402
 from tallystick_langchain.replay import chat_model_call, render_chat  # noqa: E402
 from tallystick_langchain.tape import TapeChatModel, TapeLLM, tape_tools  # noqa: E402
@@ -29,6 +30,7 @@ __all__ = [
     "ToolRules",
     "chat_model_call",
     "compile_messages",
+    "ingest",
     "memory_tools",
     "render_chat",
     "tape_tools",

@@ -16,6 +16,8 @@ from tallystick.settings import Settings
 from tallystick_ingest.contract import Connector, SourceAdapter
 
 _GROUP = "tallystick.sources"
+LOCAL_ONLY = "localOnly"
+"""Marks, in the schema of an adapter's options, one that only a caller of this machine may give."""
 _LOCAL = ("python", "cli")
 """Surfaces whose caller has the machine, and names a path that it can read itself."""
 
@@ -30,10 +32,13 @@ def adapter_names(settings: Settings) -> list[str]:
     return sorted({*_points(), *settings.sources})
 
 
-def load_adapter(settings: Settings, name: str) -> SourceAdapter:
+def load_adapter(
+    settings: Settings, name: str, options: Mapping[str, Any] | None = None
+) -> SourceAdapter:
     """Return the adapter of a name: that of the setting `sources`, else of the entry points
-    `tallystick.sources`. Raises InvalidInput for an unknown one, SettingsError for one that does
-    not load, MissingExtra.
+    `tallystick.sources`; made with options, which are of its `options_schema`. Raises InvalidInput
+    for an unknown one and for options that it does not take, SettingsError for one that does not
+    load, MissingExtra.
     """
     if name in settings.sources:
         made = _load_place(name, settings.sources[name])
@@ -42,10 +47,27 @@ def load_adapter(settings: Settings, name: str) -> SourceAdapter:
     else:
         known = ", ".join(adapter_names(settings)) or "none is installed"
         raise InvalidInput(f"`adapter` {name!a} is unknown. There is {known}.", argument="adapter")
-    adapter: Any = made() if callable(made) else made
+    _require_options(name, made, options or {})
+    adapter: Any = made(**(options or {})) if callable(made) else made
     if not all(hasattr(adapter, each) for each in ("corpus", "records", "name", "version")):
         raise SettingsError(f"The source {name} is no adapter: it lacks what `SourceAdapter` has.")
     return adapter  # type: ignore[no-any-return] # what it has was looked at
+
+
+def _require_options(name: str, made: Any, options: Mapping[str, Any]) -> None:
+    schema = getattr(made, "options_schema", None)
+    if options and schema is None:
+        raise InvalidInput(f"`options`: {name} takes none.", argument="options")
+    if schema is None:
+        return
+    validator = import_module("jsonschema.validators").Draft202012Validator(dict(schema))
+    for error in validator.iter_errors(dict(options)):
+        taken = ", ".join(schema.get("properties", {})) or "none"
+        raise InvalidInput(
+            f"`options`: {error.json_path} is not as {name} takes it, by its {error.validator} "
+            f"{error.validator_value!a}. It takes {taken}.",
+            argument="options",
+        )
 
 
 def _load_place(name: str, place: str) -> Any:
@@ -64,14 +86,27 @@ def is_local(actor: Actor) -> bool:
 
 
 def require_place(
-    settings: Settings, actor: Actor, name: str, adapter: SourceAdapter, target: str
+    settings: Settings,
+    actor: Actor,
+    name: str,
+    adapter: SourceAdapter,
+    target: str,
+    options: Mapping[str, Any],
 ) -> str:
     """Return a target as it is read: a path whole, and within `source_roots` for whoever comes from
     outside of the process. What is read with a credential of the process is for those only where
-    `served_sources` lists it. Raises InvalidInput for another.
+    `served_sources` lists it, and options that a schema marks by LOCAL_ONLY are not for them.
+    Raises InvalidInput for another.
 
     An adapter whose targets are no paths says so by `reads_paths = False`; addresses are none.
     """
+    properties = getattr(adapter, "options_schema", {}).get("properties", {})
+    for option in options:
+        if properties.get(option, {}).get(LOCAL_ONLY) and not is_local(actor):
+            raise InvalidInput(
+                f"`options`: {option} is for who runs the tally on this machine.",
+                argument="options",
+            )
     place = urlsplit(target)
     is_address = "://" in target and place.scheme != "file"
     is_path = not is_address and getattr(adapter, "reads_paths", True)
@@ -92,7 +127,12 @@ def require_place(
 
 def allowed_path(settings: Settings, actor: Actor, path: str, *, argument: str) -> Path:
     """Return a path without links, which this actor may have read. Raises InvalidInput."""
-    resolved = Path(path).expanduser().resolve()
+    try:
+        resolved = Path(path).expanduser().resolve()
+    except (OSError, RuntimeError, ValueError) as error:
+        # A link that leads to itself, a user whom nobody knows, a null.
+        told = f"`{argument}` is no path that can be read: {error}."
+        raise InvalidInput(told, argument=argument) from error
     roots = [root.expanduser().resolve() for root in settings.source_roots]
     if any(resolved.is_relative_to(root) for root in roots) or is_local(actor):
         return resolved

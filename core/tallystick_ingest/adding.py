@@ -50,7 +50,7 @@ def record_of(
         dedupe_key=digest,
         body=body,
         media_type=media_type,
-        title=title or name or "",
+        title=title,
         url=url,
     )
 

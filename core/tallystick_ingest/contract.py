@@ -59,6 +59,7 @@ SkipReason = Literal[
     "private_address",
     "not_found",
     "unsupported_type",
+    "missing_extra",
 ]
 """Why a record was left out: it stands in the counters of an import and in its list."""
 
@@ -182,7 +183,9 @@ class SourceAdapter(Protocol):
     """Of the adapter: it changes when the same source would give other records."""
     privacy_class: PrivacyClass
     metadata_schema: Mapping[str, Any]
-    """JSON Schema of `metadata`."""
+    """JSON Schema of `metadata`. An adapter whose constructor takes options, by their names, has
+    their schema as `options_schema`; `localOnly` marks one that callers from outside may not give.
+    """
 
     def corpus(self, target: str) -> Corpus:
         """Return what a target names. Raises NotOfFormat for what is none of its kind,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _START: tuple[str, ...] = ("denied", "invalid_input", "not_of_format", "authorization_needed")
 _START += ("missing_extra", "rate_limited", "source_rate_limited", "settings_error")
+_START += ("state_conflict",)
 _STEER = ("not_found", "denied", "state_conflict")
 _READ = ("not_found", "denied", "rate_limited")
 
@@ -85,6 +86,14 @@ EXTENSION: Extension[Operation] = Extension(
             "imported again, only what differs is stored.",
             _START,
         ),
+        _operation(
+            "change",
+            "preview_import",
+            "Preview an import",
+            "Read a source and say what an import would store, change or find vanished; nothing is "
+            "stored.",
+            _START,
+        ),
         _operation("read", "imports", "List imports", "List the imports of a scope.", _READ),
         _operation(
             "read",
@@ -121,7 +130,7 @@ EXTENSION: Extension[Operation] = Extension(
             "change",
             "cancel",
             "Cancel an import",
-            "End an import; what it has stored stays.",
+            "End an import, and its schedule; what it has stored stays.",
             _STEER,
             name="cancel_import",
         ),

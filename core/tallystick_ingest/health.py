@@ -1,4 +1,6 @@
-"""The health of sources: how the newest import of each has ended, for the doctor."""
+"""The health of sources: how the newest import of each has ended, for the doctor, and the schedules
+by which the next ones begin.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,12 @@ class SourceHealth(Derived):
     """The newest import of every source: failed, paused, or without the job that would read it."""
 
     name = "sources"
+
+    def follow(self) -> int:
+        """Start the imports that are due by their schedules."""
+        from tallystick_ingest.schedules import start_due
+
+        return start_due(self._context)
 
     def check(self) -> list[Finding]:
         """Name the sources that are not kept in step, by their adapters."""

@@ -16,6 +16,7 @@ from tallystick.records import (
     ImportedRecord,
     ImportState,
     Job,
+    JsonObject,
     ReasonCode,
     RecordState,
     Scope,
@@ -25,6 +26,7 @@ from tallystick.storage.engine.writes import JOBS, Writes
 from tallystick.storage.rows import documents, job_list, jobs, scopes, source_rows
 from tallystick.storage.rows.source_rows import StoredRecord
 from tallystick_ingest.adapters import load_adapter, require_place
+from tallystick_ingest.contract import Corpus, SourceAdapter
 from tallystick_ingest.preparing import fingerprint_of, source_key
 
 IMPORT = "import"
@@ -41,13 +43,68 @@ def start_import(
     adapter: str,
     target: str,
     is_resync: bool,
+    options: JsonObject,
+    schedule: str | None,
 ) -> Import:
     """Start the import of what a target names into a private scope, or go on with the one of the
     same corpus that has not ended; return it.
 
-    Raises Denied, InvalidInput, NotOfFormat for a target that is none of the adapter's kind, and
-    AuthorizationNeeded.
+    Raises Denied, InvalidInput, NotOfFormat for a target that is none of the adapter's kind,
+    AuthorizationNeeded, and StateConflict where it has not ended and has other options.
     """
+    from tallystick_ingest.schedules import next_due
+
+    require_private(context, actor, scope)
+    reader = load_adapter(context.settings, adapter, options)
+    place = require_place(context.settings, actor, adapter, reader, target, options)
+    store = context.store
+    due = None if schedule is None else next_due(schedule, store.clock.now())
+    corpus = reader.corpus(place)
+
+    def unit(tx: Connection) -> str:
+        context.gate.confirm(tx, actor, "write", scope)
+        row = scopes.ensure(tx, scope)
+        key = source_key(row.secret, adapter, corpus.id)
+        write = MemoryWrite(tx, context, actor, store.clock.now(), None)
+        is_open = source_rows.last_import(tx, row.id, key, source_rows.OPEN_IMPORTS)
+        if is_open is not None:
+            if json.loads(is_open["options"]) != options:
+                raise StateConflict(
+                    is_open["id"],
+                    state=is_open["state"],
+                    reason="one of the same source with other options has not ended",
+                    hint="Let it end, or cancel it.",
+                    what=_WHAT,
+                )
+            _go_on(write, row, is_open)
+            if schedule is not None:
+                source_rows.end_schedule(tx, row.id, key)
+                source_rows.update_import(tx, is_open["id"], schedule=schedule, due_at=due)
+            return str(is_open["id"])
+        cursor = None
+        if not corpus.lists_all and not is_resync:
+            # A feed of changes goes on where the last one has ended.
+            last = source_rows.last_import(tx, row.id, key, ["completed"])
+            cursor = None if last is None else last["cursor"]
+        values = {
+            **import_values(reader, corpus, place, key),
+            "scope_id": row.id,
+            "adapter": adapter,
+            "is_resync": is_resync,
+            "options": json.dumps(options),
+            "schedule": schedule,
+            "due_at": due,
+            "cursor": cursor,
+        }
+        return new_import(write, row, values)
+
+    with context.gate.journaling(actor):
+        import_id = store.database.write(unit, name="import.start", writes=Writes.of(scope))
+    return get_import(context, actor, import_id)
+
+
+def require_private(context: MemoryContext, actor: Actor, scope: Scope) -> None:
+    """Raise Denied unless an actor may write a scope that nobody else reads."""
     decision = context.gate.require(actor, "write", scope)
     if scope.kind != "private":
         reason: ReasonCode = "scope_crossing_requires_promotion"
@@ -59,56 +116,54 @@ def start_import(
             f"{actor.private_scope}, look at what came, and promote or share from there with a "
             "preview.",
         )
-    reader = load_adapter(context.settings, adapter)
-    place = require_place(context.settings, actor, adapter, reader, target)
-    corpus = reader.corpus(place)
-    store = context.store
 
-    def unit(tx: Connection) -> str:
-        context.gate.confirm(tx, actor, "write", scope)
-        row = scopes.ensure(tx, scope)
-        key = source_key(row.secret, adapter, corpus.id)
-        write = MemoryWrite(tx, context, actor, store.clock.now(), None)
-        is_open = source_rows.last_import(tx, row.id, key, source_rows.OPEN_IMPORTS)
-        if is_open is not None:
-            _go_on(write, row, is_open)
-            return str(is_open["id"])
-        import_id, cursor = store.ids.new(), None
-        if not corpus.lists_all and not is_resync:
-            # A feed of changes goes on where the last one has ended.
-            last = source_rows.last_import(tx, row.id, key, ["completed"])
-            cursor = None if last is None else last["cursor"]
-        values = {
-            "id": import_id,
-            "scope_id": row.id,
-            "source": key,
-            "adapter": adapter,
-            "adapter_version": reader.version,
-            "privacy_class": reader.privacy_class,
-            "target": place,
-            "corpus": corpus.id,
-            "corpus_version": corpus.version,
-            "title": corpus.title or place,
-            "lists_all": corpus.lists_all,
-            "is_resync": is_resync,
-            "state": "pending",
-            "cursor": cursor,
-            "total": corpus.size,
-            "counters": "{}",
-            "worked": 0,
-            "created_by": actor.user,
-            "created_at": write.now,
-            "updated_at": write.now,
-        }
-        source_rows.add_import(tx, values)
-        _enqueue(write, row, import_id)
-        details = {"adapter": adapter, "resync": is_resync}
-        write.journal_event(scope, "import.start", import_id, details)
-        return import_id
 
-    with context.gate.journaling(actor):
-        import_id = store.database.write(unit, name="import.start", writes=Writes.of(scope))
-    return get_import(context, actor, import_id)
+def import_values(adapter: SourceAdapter, corpus: Corpus, target: str, key: str) -> dict[str, Any]:
+    """Return what the row of an import says of its source."""
+    return {
+        "source": key,
+        "adapter": adapter.name,
+        "adapter_version": adapter.version,
+        "privacy_class": adapter.privacy_class,
+        "target": target,
+        "corpus": corpus.id,
+        "corpus_version": corpus.version,
+        "title": corpus.title or target,
+        "lists_all": corpus.lists_all,
+        "is_resync": False,
+        "options": "{}",
+        "total": corpus.size,
+    }
+
+
+def new_import(write: MemoryWrite, scope: ScopeRow, values: Mapping[str, Any]) -> str:
+    """Store an import that waits for its job, and the job; return its id. `values` are what it
+    reads, or the row of an import that it repeats: a feed of changes goes on where that one ended.
+    """
+    import_id = write.context.store.ids.new()
+    if values.get("due_at") is not None:
+        source_rows.end_schedule(write.tx, scope.id, values["source"])
+    cursor = None if values["lists_all"] else values["cursor"]
+    row = {
+        **values,
+        "id": import_id,
+        "state": "pending",
+        "cursor": cursor,
+        "counters": "{}",
+        "worked": 0,
+        "error_code": None,
+        "error_text": None,
+        "job_id": None,
+        "created_by": write.actor.user,
+        "created_at": write.now,
+        "updated_at": write.now,
+        "ended_at": None,
+    }
+    source_rows.add_import(write.tx, row)
+    _enqueue(write, scope, import_id)
+    details = {"adapter": values["adapter"], "resync": values["is_resync"]}
+    write.journal_event(scope.scope, "import.start", import_id, details)
+    return import_id
 
 
 def _enqueue(write: MemoryWrite, scope: ScopeRow, import_id: str) -> None:
@@ -150,12 +205,16 @@ def resume_import(context: MemoryContext, actor: Actor, import_id: str) -> Impor
 
 
 def cancel_import(context: MemoryContext, actor: Actor, import_id: str) -> Import:
-    """End an import that has not ended; what it has stored stays. Raises NotFound, Denied,
-    StateConflict.
+    """End an import that has not ended, and its schedule; what it has stored stays. Of one that has
+    ended only the schedule ends. Raises NotFound, Denied, StateConflict.
     """
 
     def steer(write: MemoryWrite, scope: ScopeRow, row: Mapping[str, Any]) -> None:
         state = _state_of(row, _job_of(write.tx, row))
+        if row["due_at"] is not None:
+            source_rows.end_schedule(write.tx, scope.id, row["source"])
+            if state in ("completed", "cancelled"):
+                return
         _require_state(row, state, (*source_rows.OPEN_IMPORTS, "failed"))
         if row["job_id"] is not None:
             jobs.cancel(write.tx, row["job_id"])
@@ -327,8 +386,10 @@ def _import_of(
         **{
             name: row[name]
             for name in Import.model_fields
-            if name in row and name not in ("state", "counters", "error_code", "error_text")
+            if name in row
+            and name not in ("state", "counters", "options", "error_code", "error_text")
         },
+        options=json.loads(row["options"]),
         scope=scope.scope,
         state=state,
         counters=counters,

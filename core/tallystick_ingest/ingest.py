@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -17,6 +18,8 @@ from tallystick.records import (
     Import,
     ImportedRecord,
     ImportId,
+    ImportPreview,
+    JsonObject,
     Limit,
     RecordStates,
     Removal,
@@ -32,9 +35,11 @@ from tallystick.records.arguments import (
 from tallystick.records.wire import Wire
 from tallystick.tally.memory_view import Part
 from tallystick.tally.served_verbs import AsyncFace, Offered
-from tallystick_ingest import documents, imports
+from tallystick_ingest import documents, imports, previewing
 from tallystick_ingest.adapters import allowed_path
 from tallystick_ingest.adding import add_document, record_of
+from tallystick_ingest.at_once import import_at_once
+from tallystick_ingest.loaded import LoadedSource
 from tallystick_ingest.removal import remove_vanished
 from tallystick_ingest.replaying import replay_record
 
@@ -65,17 +70,42 @@ class Ingest(Part):
         resync: Annotated[
             bool, Field(description="Read records again that have the stored version.")
         ] = False,
+        options: Annotated[
+            JsonObject | None,
+            Field(description="What the adapter takes beside the target, such as `depth`."),
+        ] = None,
+        schedule: Annotated[
+            str | None,
+            Field(description="Import it again by a schedule of cron, in UTC: `0 3 * * *`."),
+        ] = None,
     ) -> Import:
         """Import what a target names into the bound scope, which is private, by a job; the answer
         has its id. Imported again, only what is new or differs is stored.
 
         Where an import of the same corpus has not ended, that one goes on. A relative path is one
-        of the working directory; over HTTP and MCP it has to be within `source_roots`. Raises
-        Denied, InvalidInput, NotOfFormat, AuthorizationNeeded, MissingExtra.
+        of the working directory; over HTTP and MCP it has to be within `source_roots`. With a
+        schedule the worker of an open tally starts the next ones, until `cancel` ends it. Raises
+        Denied, InvalidInput, NotOfFormat, AuthorizationNeeded, MissingExtra, StateConflict.
         """
-        return self._start(self._view.scope, os.fspath(target), adapter, is_resync=resync)
+        return self._start(
+            self._view.scope,
+            os.fspath(target),
+            adapter,
+            is_resync=resync,
+            options=options or {},
+            schedule=schedule,
+        )
 
-    def _start(self, scope: Scope, target: str, adapter: str, *, is_resync: bool) -> Import:
+    def _start(
+        self,
+        scope: Scope,
+        target: str,
+        adapter: str,
+        *,
+        is_resync: bool,
+        options: JsonObject,
+        schedule: str | None,
+    ) -> Import:
         with self._view._observe_call("memory_write", "start_import"):
             self._view._admit("write")
             started = imports.start_import(
@@ -85,9 +115,65 @@ class Ingest(Part):
                 adapter=adapter,
                 target=target,
                 is_resync=is_resync,
+                options=options,
+                schedule=schedule,
             )
         self._view._wake_worker()
         return started
+
+    def preview_import(
+        self,
+        target: Annotated[
+            str | os.PathLike[str], Wire(str), Field(description="What would be read.")
+        ],
+        *,
+        adapter: Annotated[str, Field(description="What reads it, such as files or mailbox.")],
+        options: Annotated[
+            JsonObject | None, Field(description="What the adapter takes beside the target.")
+        ] = None,
+        limit: Annotated[Limit, Field(description="Records that are named, at most.")] = 50,
+    ) -> ImportPreview:
+        """Read what a target names, and say which records an import would store, change or find
+        vanished; nothing is stored. The source is read for a minute at most. Raises as
+        `start_import`.
+        """
+        self._view._admit("preview")
+        return previewing.preview_import(
+            self._view._services.memory,
+            self._view._traced_actor,
+            self._view.scope,
+            adapter=adapter,
+            target=os.fspath(target),
+            options=options or {},
+            limit=limit,
+        )
+
+    def load(
+        self,
+        documents: Callable[[], Iterable[Any]],
+        *,
+        runtime: str,
+        name: str,
+        is_whole: bool = False,
+    ) -> Import:
+        """Import the documents or nodes of a runtime that `documents` yields into the bound scope,
+        now; return the import as it ended. Loaded again, only what is new or differs is stored.
+
+        `name` names what they come from; `is_whole` says that these are all it has, so that what is
+        not among them has vanished. Raises Denied, and what `documents` raises.
+        """
+        source = LoadedSource(runtime, documents, title=name, lists_all=is_whole)
+        with self._view._observe_call("memory_write", "load"):
+            self._view._admit("write")
+            done = import_at_once(
+                self._view._services.memory,
+                self._view._traced_actor,
+                self._view.scope,
+                source,
+                f"{runtime}:{name}",
+            )
+        self._view._wake_worker()
+        return done
 
     def imports(
         self,
@@ -147,17 +233,26 @@ class Ingest(Part):
         return resumed
 
     def cancel(self, import_id: ImportId) -> Import:
-        """End an import; what it has stored stays. Raises NotFound, Denied, StateConflict."""
+        """End an import, or the schedule of one that has ended; what it has stored stays. Raises
+        NotFound, Denied, StateConflict.
+        """
         return imports.cancel_import(
             self._view._services.memory, self._view._traced_actor, import_id
         )
 
     def resync(self, import_id: ImportId) -> Import:
-        """Start an import of the same corpus, into the same scope, that reads every record again;
-        return it. Raises as `start_import`, and NotFound.
+        """Start an import of the same corpus, with the same options and into the same scope, that
+        reads every record again; return it. Raises as `start_import`, and NotFound.
         """
         before = self.import_status(import_id)
-        return self._start(before.scope, before.target, before.adapter, is_resync=True)
+        return self._start(
+            before.scope,
+            before.target,
+            before.adapter,
+            is_resync=True,
+            options=before.options,
+            schedule=None,
+        )
 
     def replay(
         self,
@@ -321,6 +416,7 @@ class IngestVerbs:
     """Verbs of `Ingest`."""
 
     start_import = Offered(Ingest.start_import)
+    preview_import = Offered(Ingest.preview_import)
     imports = Offered(Ingest.imports)
     import_status = Offered(Ingest.import_status)
     import_records = Offered(Ingest.import_records)

@@ -62,11 +62,12 @@ def restructured(text: str) -> str:
 def title_of(text: str) -> str:
     """Return the heading of Markdown that stands above all others, or nothing.
 
-    It is the first one, and no other is on its level: of chapters side by side none is the title.
+    It is the first one, of the first level, and no other is on it: of chapters side by side none is
+    the title, nor is a section that has none beside it yet.
     """
     headings = _headings(text)
     level, title = next(headings, (0, ""))
-    return title if all(other > level for other, _ in headings) else ""
+    return title if level == 1 and all(other > 1 for other, _ in headings) else ""
 
 
 def _headings(text: str) -> Iterator[tuple[int, str]]:

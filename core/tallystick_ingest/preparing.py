@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tallystick.errors import EmbeddingError, InvalidInput
+from tallystick.errors import EmbeddingError, InvalidInput, MissingExtra
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.remember import PreparedMemory, check_new
 from tallystick.memory.secrets import admit_fields
@@ -158,6 +158,10 @@ def prepare_record(
         extracted = extract(record.body, record.media_type, record.record_id)
     except Unextractable as error:
         return Left(stored_id(record.record_id), record.version, error.reason, error.detail)
+    except MissingExtra as error:
+        # Without a version, so that an import reads it again once the package is there.
+        missing: SkipReason = "missing_extra"
+        return Left(stored_id(record.record_id), None, missing, str(error))
     try:
         return _prepare_text(context, actor, source, record, extracted)
     except InvalidInput as error:

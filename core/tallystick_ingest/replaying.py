@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
@@ -29,13 +31,15 @@ def replay_record(
     with context.store.database.read() as connection:
         row, scope = visible_import(connection, context, actor, import_id)
     context.gate.require(actor, "write", scope.scope)
-    adapter = load_adapter(context.settings, row["adapter"])
+    options = json.loads(row["options"])
+    adapter = load_adapter(context.settings, row["adapter"], options)
     if not isinstance(adapter, Connector):
         raise InvalidInput(
             f"{row['adapter']} replays no single record: import it again, with `resync` all of it.",
             argument="import_id",
         )
-    target = require_place(context.settings, actor, row["adapter"], adapter, row["target"])
+    settings, name = context.settings, row["adapter"]
+    target = require_place(settings, actor, name, adapter, row["target"], options)
     yielded = [
         each
         for each in adapter.replay(target, record_id, from_version)

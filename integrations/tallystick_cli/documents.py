@@ -24,11 +24,19 @@ _STEERS = {
 
 
 @command(
-    *("start_import", "imports", "import_status", "import_records", "pause_import"),
+    *(
+        "start_import",
+        "preview_import",
+        "imports",
+        "import_status",
+        "import_records",
+        "pause_import",
+    ),
     *("resume_import", "cancel_import", "resync_import", "replay_record", "remove_vanished"),
     without=("target", "import_id", "record_id"),
     helps={
-        "action": "start TARGET, status [IMPORT], records, pause, resume, cancel or resync IMPORT, "
+        "action": "start TARGET, preview TARGET: what that would change, status [IMPORT], "
+        "records, pause, resume, cancel or resync IMPORT, "
         "replay IMPORT RECORD, or vanished IMPORT: what its source has no more.",
     },
     scope="home",
@@ -37,6 +45,7 @@ def source_import(
     call: Call,
     action: Literal[
         "start",
+        "preview",
         "status",
         "records",
         "pause",
@@ -62,6 +71,9 @@ def source_import(
         raise InvalidInput("--later is for start, resume and resync.")
     if action == "start":
         return _work(call, call.do(target=what), later)
+    if action == "preview":
+        preview = call.do("preview_import", target=what)
+        return Answer(preview, views.preview_view(preview))
     if what is None:
         listed = call.do("imports")
         nothing = "Nothing was imported."
@@ -82,7 +94,7 @@ def source_import(
     return Answer(shown, views.import_view(shown))
 
 
-_TAKES = {"start": "what to read, and --adapter"}
+_TAKES = dict.fromkeys(("start", "preview"), "what to read, and --adapter")
 
 
 def _work(call: Call, started: Import, later: bool) -> Answer:

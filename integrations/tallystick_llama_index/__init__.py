@@ -6,6 +6,7 @@ from tallystick.errors import require
 
 require("llama_index", extra="llama-index")
 
+from tallystick_llama_index.ingesting import TallySink, ingest  # noqa: E402
 from tallystick_llama_index.instrumentation import TallyInstrumentation  # noqa: E402
 from tallystick_llama_index.learning import LearningModel  # noqa: E402
 from tallystick_llama_index.memory import TallyMemory, TallyMemoryBlock, TallyNodePostprocessor  # noqa: E402
@@ -23,7 +24,9 @@ __all__ = [
     "TallyMemoryBlock",
     "TallyNodePostprocessor",
     "TallyRetriever",
+    "TallySink",
     "TapeLLM",
+    "ingest",
     "llm_call",
     "memory_tools",
     "ruled_llm",

@@ -152,8 +152,10 @@ MANAGE: Mapping[str, Route] = {
     "detect_cycles": _route("task_cycles"),
     "link_alike": _route("link_alike", "mode", "reason", id="memory_id"),
     "replay": _route("replay", tool="memory_replay", id="step_id", changes="recipe"),
-    "crawl": _route("start_import", tool="memory_crawl", query="target"),
-    "sync": _route("start_import", tool="memory_sync", query="target", field="adapter"),
+    "crawl": _route("start_import", tool="memory_crawl", query="target", changes="options"),
+    "sync": _route(
+        "start_import", tool="memory_sync", query="target", field="adapter", changes="options"
+    ),
     "refresh": _route("resync_import", tool="memory_refresh", id="import_id"),
     "import_status": _route("import_status", tool="memory_import_status", id="import_id"),
     "health": _route("doctor", tool="memory_health"),

@@ -31,6 +31,7 @@ from tallystick_server.recording import add_recording
 from tallystick_server.routes import PREFIX
 from tallystick_server.streams import add_streams
 from tallystick_server.system import add_health, add_system
+from tallystick_server.uploads import FORM, body_of_form
 
 _DESCRIPTION = (
     "Memory, context and receipts over HTTP. Every answer says as whom and in which scope it was "
@@ -135,9 +136,13 @@ def _leave_out_defaults(schema: dict[str, Any]) -> None:
             _leave_out_defaults(schema[inner])
 
 
+_FILES = "/documents/file"
+"""The route that takes a form with a file too."""
+
+
 class _Route(APIRoute):
-    """A route that takes a body of JSON's type alone. Releases of FastAPI differ in what they take,
-    and a page of another origin may send text, or a body without a type, unasked.
+    """A route that takes a body of JSON's type alone, but for a file. Releases of FastAPI differ in
+    what they take, and a page of another origin may send text, or a body without a type, unasked.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -150,6 +155,8 @@ class _Route(APIRoute):
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             is_json = kind == "application/json" or kind.endswith("+json")
             content = await request.body()
+            if content and kind == FORM and request.url.path.endswith(_FILES):
+                return await handle(UnreadRequest(request, await in_thread(body_of_form, content)))
             if content and not is_json:
                 raise HTTPException(
                     415,

@@ -40,6 +40,8 @@ def body_limit(place: str) -> int:
     """Return the bytes that a request may send to a place, such as `POST /v1/memories`."""
     if place == "POST /ui/sign-in":
         return _SIGN_IN
+    if place == "POST /ui/documents/file":
+        return BODY_LIMIT
     return BODY_LIMIT if _BULK.fullmatch(place) else _MOST
 
 

@@ -75,6 +75,7 @@ ROUTES: tuple[Route, ...] = (
         _route("document", "GET /documents/{document_id}"),
         _route("document_chunks", "GET /documents/{document_id}/chunks"),
         _route("start_import", "POST /sources/imports", status=202),
+        _route("preview_import", "POST /sources/imports/preview"),
         _route("imports", "GET /sources/imports", cursor=("before", "id")),
         _route("import_status", "GET /sources/imports/{import_id}"),
         _route(

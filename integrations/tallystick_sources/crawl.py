@@ -10,13 +10,13 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from tallystick.errors import require
+from tallystick_ingest.adapters import LOCAL_ONLY
 from tallystick_ingest.contract import (
     Corpus,
     Known,
@@ -83,6 +83,18 @@ class CrawlSource:
             "address": {"type": "string"},
         },
         "required": ["depth", "canonical", "address"],
+        "additionalProperties": False,
+    }
+
+    options_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "depth": {"type": "integer", "minimum": 0, "maximum": 20},
+            "include": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
+            "exclude": {"type": "array", "items": {"type": "string"}, "maxItems": 100},
+            "max_pages": {"type": "integer", "minimum": 1, "maximum": 100_000},
+            "allow_private": {"type": "boolean", LOCAL_ONLY: True},
+        },
         "additionalProperties": False,
     }
 
@@ -245,22 +257,6 @@ class _Frontier:
         """Line up a page that was not seen yet."""
         if self.see(place.url):
             self.queue.append(place)
-
-
-def next_due(schedule: str, after: int) -> int:
-    """Return when a schedule is due next: microseconds UTC, as `after`. `schedule` is that of cron,
-    of five fields. Raises InvalidInput for one that is none.
-    """
-    require("cronsim", extra="crawl")
-    from cronsim import CronSim, CronSimError
-
-    from tallystick.errors import InvalidInput
-
-    moment = datetime.fromtimestamp(after / 1_000_000, UTC)
-    try:
-        return round(next(CronSim(schedule, moment)).timestamp() * 1_000_000)
-    except (CronSimError, StopIteration) as error:
-        raise InvalidInput(f"{schedule!r} is no schedule of cron: {error}") from error
 
 
 def _start(target: str) -> str:

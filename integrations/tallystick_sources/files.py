@@ -43,7 +43,8 @@ class FilesSource:
     """Reads the files of a folder in the order of their paths; `.gitignore` holds as in git.
 
     A target is a path. With `roots` only what lies in one of these folders is read. A link is
-    followed to a file within the target; one that leads out of it is skipped.
+    followed to a file within the target; one that leads out of it is skipped. `exclude` are
+    patterns as `.gitignore` has them.
     """
 
     name = "files"
@@ -56,9 +57,23 @@ class FilesSource:
         "additionalProperties": False,
     }
 
+    options_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "exclude": {"type": "array", "items": {"type": "string"}, "maxItems": 1_000},
+            "largest": {"type": "integer", "minimum": 1, "maximum": LARGEST_FILE},
+        },
+        "additionalProperties": False,
+    }
+
     def __init__(
-        self, roots: Sequence[str | os.PathLike[str]] = (), *, largest: int = LARGEST_FILE
+        self,
+        roots: Sequence[str | os.PathLike[str]] = (),
+        *,
+        exclude: Sequence[str] = (),
+        largest: int = LARGEST_FILE,
     ) -> None:
+        self._exclude = (_Rules(0, GitIgnoreSpec.from_lines(filter(_is_pattern, exclude))),)
         self._roots = tuple(Path(root).resolve() for root in roots)
         self._largest = largest
 
@@ -113,7 +128,7 @@ class FilesSource:
                 yield root.name, self._item(root.parent, root.name, root, known)
             return
         after = tuple(cursor.split("/")) if cursor else ()
-        for path, error in _walk(root, after):
+        for path, error in _walk(root, after, self._exclude):
             record_id = "/".join(path)
             if error:
                 yield record_id, Skipped(record_id or ".", "unreadable", f"a folder: {error}")
@@ -164,7 +179,6 @@ class FilesSource:
                     dedupe_key=f"sha256:{hashlib.sha256(body).hexdigest()}",
                     body=body,
                     media_type=media_type(record_id, body),
-                    title=real.name,
                     url=real.as_uri(),
                     occurred_at=after.st_mtime_ns // 1_000,
                     metadata={"path": record_id, "size": len(body)},
@@ -186,13 +200,15 @@ class _Rules(NamedTuple):
     spec: GitIgnoreSpec
 
 
-def _walk(root: Path, after: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _walk(
+    root: Path, after: tuple[str, ...], rules: tuple[_Rules, ...]
+) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the paths of files and links behind `after`, in the order of their parts, and of
     folders that cannot be read, with why.
 
     Folders that lie before `after` are not opened. Folders may be as deep as a system takes them.
     """
-    stack = [_open_folder(root, (), ())]
+    stack = [_open_folder(root, (), rules)]
     while stack:
         folder = stack[-1]
         if folder.error:

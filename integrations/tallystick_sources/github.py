@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import posixpath
 import re
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 from urllib.parse import quote
 
@@ -79,16 +78,29 @@ class GitHubSource:
         "additionalProperties": False,
     }
 
+    options_schema: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {
+            "ref": {"type": "string", "minLength": 1, "maxLength": 255},
+            "folder": {"type": "string", "maxLength": 1_000},
+            "documents": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+        },
+        "additionalProperties": False,
+    }
+
     def __init__(
         self,
         token: str | None = None,
         *,
+        ref: str = "HEAD",
+        folder: str = "",
         base_url: str = "https://api.github.com",
         web_url: str = "https://github.com",
-        documents: tuple[str, ...] = DOCUMENTS,
+        documents: Sequence[str] = DOCUMENTS,
     ) -> None:
+        self._ref, self._folder = ref, folder.strip("/")
         self._base, self._web = base_url.rstrip("/"), web_url.rstrip("/")
-        self._documents = documents
+        self._documents = tuple(documents)
         self._commits: dict[str, tuple[str, str]] = {}
         secret = token or os.environ.get("GITHUB_TOKEN", "")
         # The client leaves out the token where an answer leads to another host.
@@ -109,7 +121,7 @@ class GitHubSource:
 
     def corpus(self, target: str) -> Corpus:
         """Same as `SourceAdapter.corpus`; the version is the commit of the ref."""
-        place = _parse(target)
+        place = self._place(target)
         commit = self._commit(place)
         suffix = f":{place.folder}" if place.folder else ""
         identity = f"github:{place.repository.lower()}@{place.ref}{suffix}"
@@ -119,10 +131,15 @@ class GitHubSource:
         """Same as `SourceAdapter.records`; a cursor is a commit and a path, so that an import goes
         on in the commit in which it began. Raises NotOfFormat for an archive that expands too far.
         """
-        place = _parse(target)
+        place = self._place(target)
         commit, after = json.loads(checkpoint) if checkpoint else (self._commit(place), "")
         start = json.dumps([commit, after])
         return with_checkpoints(self._after(place, commit, after, known), start)
+
+    def _place(self, target: str) -> _Target:
+        """Return what a target names; what it does not say is by the options."""
+        place = _parse(target)
+        return _Target(place.repository, place.ref or self._ref, place.folder or self._folder)
 
     def authorize(self) -> None:
         """Same as `Connector.authorize`; without a token there is nothing to prove."""
@@ -143,7 +160,7 @@ class GitHubSource:
 
     def replay(self, target: str, record_id: str, from_version: str | None) -> Iterator[Yielded]:
         """Same as `Connector.replay`: a file as it is at the ref now."""
-        place = _parse(target)
+        place = self._place(target)
         commit = self._commit(place)
         for _, item in self._after(place, commit, "", lambda _: None):
             if getattr(item, "record_id", None) == record_id:
@@ -219,7 +236,6 @@ class GitHubSource:
             dedupe_key=f"sha256:{hashlib.sha256(body).hexdigest()}",
             body=body,
             media_type=media_type(path, body),
-            title=posixpath.basename(path),
             url=f"{self._web}/{place.repository}/blob/{quote(place.ref)}/{quote(path)}",
             occurred_at=int(member.mtime) * 1_000_000,
             metadata={"repository": place.repository, "commit": commit, "path": path},
@@ -231,7 +247,7 @@ def _parse(target: str) -> _Target:
     if match is None or {match["owner"], match["name"]} & {".", ".."}:
         raise NotOfFormat(f"{target!r} is no repository; it is owner/name, owner/name@ref:folder")
     folder = (match["folder"] or "").strip("/")
-    return _Target(f"{match['owner']}/{match['name']}", match["ref"] or "HEAD", folder)
+    return _Target(f"{match['owner']}/{match['name']}", match["ref"] or "", folder)
 
 
 def _members(

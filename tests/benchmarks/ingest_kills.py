@@ -1,70 +1,139 @@
-"""Kill the process of an import again and again, and count what is lost, what comes twice, and what
-it costs beside an import that nobody disturbs.
+"""Kill the process of an import of a mailbox again and again, and count what is lost, what comes
+twice, and what it costs beside an import that nobody disturbs.
 
-python -m tests.benchmarks.ingest_kills --files 4000 --kills 20
+    python -m tests.benchmarks.ingest_kills --messages 10000 --kills 50
+
+The processes are killed with signal 9 at moments drawn at random, evenly over the work. Processor
+time is that of the work: of each process what it took to start is left out, which is until it has
+opened the tally and loaded the adapter and the embedder. Each says how much that was.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.benchmarks.ingest import write_files
-
 from tallystick import Actor, Tally
-from tallystick.settings import Settings
+from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick_ingest import Ingest
-from tallystick_ingest.chunking import chunk
+from tallystick_ingest.adapters import load_adapter
+from tallystick_ingest.preparing import fingerprint_of
 
-_ADA = Actor(user="ada")
-_SETTINGS = Settings(sources={"folder": "tests.benchmarks.ingest:Hundreds"})
-_LONGEST = 4.0
-"""Seconds that a process lives at most before it is killed."""
+ADA = Actor(user="ada", projects=frozenset({"apollo"}))
+
+
+@dataclass(frozen=True)
+class Kills:
+    """What came of it."""
+
+    messages: int
+    lost: int
+    twice: int
+    whole: float
+    """Seconds of processor time of the work, undisturbed."""
+    resumed: float
+    """The same, in all processes together of an import that was killed."""
+    start: float
+    """Seconds of processor time of a start, on average: they are in neither of both."""
+    unkilled: int
+    """Kills that came after the end."""
+
+
+def write_mailbox(file: Path, count: int) -> None:
+    """Write an mbox of messages of 40 to 200 words, each with a word of its own."""
+    chance = random.Random(7)
+    words = [f"w{number}" for number in range(5_000)]
+    with file.open("w") as box:
+        for number in range(count):
+            text = " ".join(chance.choices(words, k=chance.randint(40, 200)))
+            box.write(
+                "From ada@example.org Mon Mar  2 10:00:00 2026\n"
+                f"From: Ada <ada@example.org>\nTo: bob@example.org\n"
+                f"Subject: Letter {number}\nMessage-ID: <{number}@example.org>\n"
+                f"Date: Mon, 02 Mar 2026 10:00:00 +0000\n\nheron{number}q {text}\n\n"
+            )
 
 
 def work(place: Path, import_id: str) -> None:
-    """Carry an import on, without the vectors."""
-    with Tally.open(place, background=False, settings=_SETTINGS) as tally:
-        job_id = Ingest(tally.bind(_ADA)).resume(import_id).job_id
+    """Carry an import on, without the vectors; say what the start took before."""
+    with Tally.open(place, background=False) as tally:
+        services = services_of(tally)
+        load_adapter(services.settings, "mailbox")
+        fingerprint_of(services.memory)
+        job_id = Ingest(tally.bind(ADA)).resume(import_id).job_id
+        print(time.process_time(), flush=True)
         services_of(tally).background.run_one(str(job_id), "import")
 
 
-def measure(place: Path, folder: Path, kills: int) -> tuple[float, Counter[str]]:
-    """Import a folder in processes of which so many are killed; return the seconds of processor
-    time that they took together, and how often each passage is there.
+def measure(place: Path, messages: int, kills: int) -> Kills:
+    """Import a mailbox twice, with and without kills; the tally of the second one stays at
+    `place / "killed"`.
     """
-    with Tally.open(place, background=False, settings=_SETTINGS) as tally:
-        import_id = Ingest(tally.bind(_ADA)).start_import(folder, adapter="folder").id
+    box = place / "letters.mbox"
+    write_mailbox(box, messages)
+    whole, _, seconds, _ = _run(place / "whole", box, [])
+    chance = random.Random(7)
+    # A process lives as long as it takes to start, and for a part of the work.
+    lives = [chance.uniform(0.5, 1.5) * seconds / (kills + 1) for _ in range(kills)]
+    resumed, starts, _, unkilled = _run(place / "killed", box, lives)
+    expected = {f"heron{number}q" for number in range(messages)}
+    with Tally.open(place / "killed", background=False) as tally:
+        found = Counter(text.split()[0] for text in texts_of(tally.bind(ADA)))
+    return Kills(
+        messages,
+        lost=len(expected - found.keys()),
+        twice=sum(count - 1 for count in found.values()),
+        whole=whole,
+        resumed=resumed,
+        start=starts / (kills + 1),
+        unkilled=unkilled,
+    )
+
+
+def texts_of(bound: BoundTally) -> list[str]:
+    """Return the text of every memory of a scope."""
+    texts: list[str] = []
+    last: str | None = None
+    while page := bound.memories(limit=500, before=last):
+        texts += [each.content for each in page]
+        last = page[-1].id
+    return texts
+
+
+def _run(place: Path, box: Path, lives: list[float]) -> tuple[float, float, float, int]:
+    """Import a mailbox in processes that live so many seconds beyond their start; return the
+    processor time of their work and that of their starts, the seconds that the last one worked, and
+    how many ended before they were killed.
+    """
+    with Tally.open(place, background=False) as tally:
+        import_id = Ingest(tally.bind(ADA)).start_import(box, adapter="mailbox").id
     command = [sys.executable, "-m", "tests.benchmarks.ingest_kills"]
     command += ["--place", str(place), "--resume", import_id]
-    chance, before = random.Random(7), _processor_time()
-    for _ in range(kills):
-        child = subprocess.Popen(command)
+    before, starts, unkilled = _processor_time(), 0.0, 0
+    for life in [*lives, None]:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        starts += float(child.stdout.readline())
+        started = time.monotonic()
         try:
-            child.wait(chance.uniform(0.5, _LONGEST))
+            code = child.wait(life)
+            assert code == 0
+            unkilled += life is not None
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-    subprocess.run(command, check=True)
-    took = _processor_time() - before
-    with Tally.open(place, background=False, settings=_SETTINGS) as tally:
-        ingest = Ingest(tally.bind(_ADA))
-        status = ingest.import_status(import_id)
-        assert status.state == "completed", status.error_text
-        print(f"{kills} kills: {status.counters.stored:,} stored, {status.waiting:,} by words")
-        before_id, texts = None, Counter[str]()
-        while page := ingest.documents(limit=500, before=before_id):
-            before_id = page[-1].id
-            for document in page:
-                texts.update(str(each.text) for each in ingest.chunks(document.id))
-    return took, texts
+        child.stdout.close()
+    return _processor_time() - before - starts, starts, time.monotonic() - started, unkilled
 
 
 def _processor_time() -> float:
@@ -73,10 +142,10 @@ def _processor_time() -> float:
 
 
 def main() -> None:
-    """Import twice, with and without kills, and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", type=int, default=4_000)
-    parser.add_argument("--kills", type=int, default=20)
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description="Kill imports.")
+    parser.add_argument("--messages", type=int, default=10_000)
+    parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--resume", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -84,18 +153,7 @@ def main() -> None:
         work(given.place, given.resume)
         return
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "files"
-        folder.mkdir()
-        write_files(folder, given.files)
-        expected = Counter[str]()
-        for file in folder.iterdir():
-            text = file.read_text()
-            expected.update(text[each.start : each.end] for each in chunk(text))
-        whole, texts = measure(Path(name) / "whole", folder, 0)
-        assert texts == expected
-        killed, texts = measure(Path(name) / "killed", folder, given.kills)
-        print(f"lost: {(expected - texts).total()}, twice: {(texts - expected).total()}")
-        print(f"processor time: {whole:.1f} s undisturbed, {killed:.1f} s with the kills")
+        print(json.dumps(vars(measure(Path(name), given.messages, given.kills)), indent=2))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,10 @@ FIRST_LOOK = {
     "memory/test_matching.py": "access/confirm",
     "memory/test_secrets.py": "upkeep/imported_secrets",
     "ingest/test_imports.py": "ingest/adapters ingest/health ingest/import_job ingest/ingest "
-    "ingest/preparing ingest/removal ingest/replaying ingest/storing storage/rows/source_rows "
+    "ingest/preparing ingest/previewing ingest/reading ingest/schedules "
+    "ingest/removal ingest/replaying ingest/storing storage/rows/source_rows "
     "errors/sources storage/engine/document_tables",
+    "../integrations/test_loaders.py": "ingest/at_once ingest/loaded",
     "ingest/test_documents.py": "ingest/adding records/documents storage/rows/documents",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
     "compiler/test_rules.py": "policy/rules",

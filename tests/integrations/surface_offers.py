@@ -296,6 +296,7 @@ MCP = Surface(
             (
                 "imports",
                 "import_records",
+                "preview_import",
                 "pause_import",
                 "resume_import",
                 "cancel_import",

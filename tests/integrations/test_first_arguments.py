@@ -28,6 +28,7 @@ from tallystick_langchain import (
     compile_messages,
 )
 from tallystick_langchain import TapeLLM as LangChainTapeLLM
+from tallystick_langchain import ingest as langchain_ingest
 from tallystick_langchain import memory_tools as langchain_tools
 from tallystick_langchain import tape_tools as langchain_tape_tools
 from tallystick_langgraph import TallySaver, TallySerializer, TallyStore, import_checkpoints
@@ -37,12 +38,14 @@ from tallystick_llama_index import (
     TallyMemoryBlock,
     TallyNodePostprocessor,
     TallyRetriever,
+    TallySink,
     TapeLLM,
     llm_call,
     ruled_llm,
     ruled_tools,
     tape_tools,
 )
+from tallystick_llama_index import ingest as llama_ingest
 from tallystick_llama_index import memory_tools as llama_tools
 from tallystick_openai import ResponsesProvider
 from tallystick_openai import memory_tools as responses_tools
@@ -83,6 +86,15 @@ PIECES: dict[str, tuple[Make, str]] = {
             {"messages": [("user", "hi")]}, tally, **{"budget": 1_000, **options}
         ),
         "compile_messages(state, {}, budget=8_000)",
+    ),
+    "tallystick_langchain.ingest": (
+        lambda tally, **options: langchain_ingest(tally, [], **options),
+        "ingest({}, loader)",
+    ),
+    "tallystick_llama_index.TallySink": (TallySink, "TallySink({})"),
+    "tallystick_llama_index.ingest": (
+        lambda tally, **options: llama_ingest(tally, [], **options),
+        "ingest({}, reader)",
     ),
     "tallystick_langchain.memory_tools": (langchain_tools, "memory_tools({})"),
     "tallystick_pydantic_ai.TallyContext": (TallyContext, "TallyContext({})"),
@@ -427,7 +439,7 @@ def test_a_function_that_names_no_actor_is_refused_in_the_call(open_sqlite: Open
         name
         for name in PIECES
         if name.rpartition(".")[2]
-        not in {"compile_messages", "memory_tools", "ruled_llm", "ruled_tools"}
+        not in {"compile_messages", "ingest", "memory_tools", "ruled_llm", "ruled_tools"}
     ],
 )
 def test_a_piece_shows_its_tally_actor_and_scope(tally: Tally, name: str) -> None:

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tallystick.errors import InvalidInput, NotFound, NotOfFormat
@@ -79,9 +80,31 @@ def test_what_may_not_be_read_is_refused_over_http(ada: RemoteTally, folder: Pat
     with pytest.raises(InvalidInput, match="source_roots"):
         ada.ingest.start_import("/etc", adapter="folder")
     with pytest.raises(NotOfFormat):
-        ada.ingest.start_import(str(folder / "04.md"), adapter="folder")
+        ada.ingest.start_import(str(folder / "04.md"), adapter="mailbox")
 
 
 async def test_the_same_is_awaited(ada: RemoteTally) -> None:
     added = await ada.aio.ingest.add_document("The ibis walks.", name="ibis.md")
     assert added.outcome == "created"
+
+
+def test_a_file_is_added_by_a_form_over_http(there: Served) -> None:
+    token = there.token(ADA)
+    file = (
+        "cranes.md",
+        b"# Cranes\n\nThe crane calls at \xe2\x98\xba dawn.\r\n--x\r\n",
+        "text/markdown",
+    )
+    with httpx2.Client(base_url=there.tcp, headers={"Authorization": f"Bearer {token}"}) as client:
+        sent = client.post(
+            "/v1/documents/file", files={"file": file}, data={"url": "https://birds.example/c"}
+        )
+        assert sent.status_code == 200, sent.text
+        added = sent.json()["result"]
+        assert (added["title"], added["media_type"]) == ("Cranes", "text/markdown")
+        assert added["url"] == "https://birds.example/c"
+        for content, status in ((b"--x", 422), (b"--x\r\n\r\n", 422), (b"", 422)):
+            headers = {"content-type": "multipart/form-data; boundary=x"}
+            answer = client.post("/v1/documents/file", content=content, headers=headers)
+            assert answer.status_code == status, answer.text
+        assert client.post("/v1/memories", files={"file": file}).status_code == 415

@@ -21,8 +21,9 @@ from tallystick_ingest.contract import (
     Unchanged,
     Yielded,
 )
+from tallystick_ingest.schedules import next_due
 from tallystick_sources import polite
-from tallystick_sources.crawl import CrawlSource, next_due
+from tallystick_sources.crawl import CrawlSource
 from tallystick_sources.polite import is_public
 
 
@@ -445,5 +446,5 @@ def test_a_schedule_says_when_a_sync_is_due(
     moment = next_due(schedule, round(after.timestamp() * 1_000_000))
 
     assert datetime.fromtimestamp(moment / 1_000_000, UTC) == datetime(*due, tzinfo=UTC)
-    with pytest.raises(InvalidInput, match="no schedule"):
+    with pytest.raises(InvalidInput, match="none of cron"):
         next_due("every day", 0)

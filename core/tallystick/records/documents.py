@@ -1,4 +1,6 @@
-"""Documents and their imports: Import, ImportedRecord, Document, DocumentChunk, Removal."""
+"""Documents and their imports: Import, ImportPreview, ImportedRecord, Removal, Document,
+DocumentChunk.
+"""
 
 from __future__ import annotations
 
@@ -74,6 +76,13 @@ class Import(Record):
     state: ImportState
     is_resync: bool = False
     """True if records are read again that have the stored version."""
+    options: JsonObject = {}
+    """What the adapter was told beside the target, such as the depth of a crawl."""
+    schedule: str | None = None
+    """By which the source is imported again, as cron has it, in UTC."""
+    due_at: int | None = None
+    """Microseconds UTC when the next import begins by itself."""
+    due_time = optional_datetime_of("due_at")
     counters: ImportCounters
     waiting: int = 0
     """Records that are found by their words and have no vectors yet."""
@@ -184,6 +193,32 @@ class DocumentChunk(Record):
     words: int
     content_hash: str | None = None
     """SHA-256 of its text."""
+
+
+class ImportPreview(Record):
+    """What an import would change: the source was read, and nothing was stored."""
+
+    adapter: str
+    target: str
+    title: str
+    new: int = 0
+    """Records that would become documents."""
+    changed: int = 0
+    """Records that would become new versions."""
+    unchanged: int = 0
+    """Records that say what is stored already."""
+    vanished: int = 0
+    """Records that the source has no more: they stay until somebody removes them."""
+    skipped: dict[str, int] = {}
+    """Records that the source itself leaves out, by the reason."""
+    new_records: tuple[str, ...] = ()
+    """The first of the new ones, by their ids."""
+    changed_records: tuple[str, ...] = ()
+    vanished_records: tuple[str, ...] = ()
+    is_whole: bool = True
+    """False where the source was not read to its end within a minute: what vanished is not known
+    then.
+    """
 
 
 class RemovedRecord(Record):

@@ -44,9 +44,28 @@ def import_view(shown: records.Import) -> RenderableType:
         without_vectors_yet=lambda each: each.waiting or None,
         gone_from_the_source=lambda each: gone if each.vanished else None,
         error=lambda each: error and Text(error, style="yellow"),
+        options=lambda each: ", ".join(f"{name}={each.options[name]}" for name in each.options),
+        schedule=lambda each: each.due_at and f"{each.schedule}, next {local_time(each.due_at)}",
         next_attempt=lambda each: each.retry_at and local_time(each.retry_at),
     )
     return panel(shown.title, fields)
+
+
+def preview_view(preview: records.ImportPreview) -> RenderableType:
+    """Return what an import would change, with the first of the records."""
+    rows = [
+        (kind, getattr(preview, kind), getattr(preview, f"{kind}_records", ()))
+        for kind in ("new", "changed", "vanished")
+    ]
+    shown = Table("", "records", "such as", box=None, header_style="dim")
+    for kind, count, names in rows:
+        shown.add_row(kind, f"{count:,}", Text("\n".join(names)))
+    shown.add_row("unchanged", f"{preview.unchanged:,}", "")
+    for reason, count in preview.skipped.items():
+        shown.add_row(f"skipped: {reason}", f"{count:,}", "")
+    if not preview.is_whole:
+        shown.add_row("", "", Text("It was not read to its end.", style="yellow"))
+    return panel(preview.title, shown)
 
 
 def import_table(imports: Iterable[records.Import]) -> Table:

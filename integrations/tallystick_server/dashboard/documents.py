@@ -54,8 +54,17 @@ def _steer(visit: Visit) -> Response:
     return visit.go(f"/source-imports/{import_id}", note=_ACTIONS[action])
 
 
+def _add_file(visit: Visit) -> Response:
+    """Add a file that somebody chose; of the same name it is a new version."""
+    if not visit.file:
+        raise InvalidInput("Choose a file.")
+    added: Document = visit.call("add_document", **visit.file)
+    return visit.go(f"/documents/{added.id}", note="remembered")
+
+
 ROUTES = [
     page("/documents", _documents),
+    form_page("/documents/file", _add_file, takes_file=True),
     page("/documents/{document_id}", _document),
     page("/source-imports/{import_id}", _import),
     form_page("/source-imports/{import_id}", _steer),

@@ -20,6 +20,7 @@ from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_server.dashboard.rendering import html, query
 from tallystick_server.guard import CALLER, Caller
+from tallystick_server.uploads import FORM, read_form
 
 SURFACE = "dashboard"
 """The surface under which history names what was done here."""
@@ -92,6 +93,8 @@ class Visit:
     caller: Caller
     tally: Tally
     form: Mapping[str, str] = field(default_factory=dict)
+    file: Mapping[str, str] = field(default_factory=dict)
+    """The arguments of `add_document` that a file is sent as."""
 
     @property
     def root(self) -> str:
@@ -175,9 +178,14 @@ class Visit:
 Handler = Callable[[Visit], Response]
 
 
-def visit_of(request: Request, form: Mapping[str, str] | None = None) -> Visit:
+def visit_of(
+    request: Request,
+    form: Mapping[str, str] | None = None,
+    file: Mapping[str, str] | None = None,
+) -> Visit:
     """Return the visit of a request that the guard let in."""
-    return Visit(request, request.scope[CALLER], request.app.state.tally, form or {})
+    tally = request.app.state.tally
+    return Visit(request, request.scope[CALLER], tally, form or {}, file or {})
 
 
 def page(path: str, handler: Handler) -> Route:
@@ -189,12 +197,17 @@ def page(path: str, handler: Handler) -> Route:
     return Route(path, endpoint, methods=["GET"], name=handler.__name__)
 
 
-def form_page(path: str, handler: Handler) -> Route:
+def form_page(path: str, handler: Handler, *, takes_file: bool = False) -> Route:
     """Return the route of a form, which only a page made for the same caller may send."""
 
     async def endpoint(request: Request) -> Response:
-        fields = form_fields(await request.body(), request.headers.get("content-type", ""))
-        visit = visit_of(request, fields)
+        content, kind = await request.body(), request.headers.get("content-type", "")
+        file: dict[str, str] = {}
+        if takes_file and kind.partition(";")[0].strip().lower() == FORM:
+            fields, file = await in_thread(partial(read_form, content))
+        else:
+            fields = form_fields(content, kind)
+        visit = visit_of(request, fields, file)
         expected = visit.caller.form_key
         if not expected or not hmac.compare_digest(
             fields.get("form_key", "").encode(), expected.encode()

@@ -108,7 +108,7 @@ def test_a_document_of_a_project_is_for_its_members(open_sqlite: OpenTally) -> N
     with open_sqlite() as tally:
         added = Ingest(tally.bind(ADA, scope="project:apollo")).add_document(TEXT, name="b.md")
         bob = tally.bind(BOB, scope="project:apollo")
-        assert Ingest(bob).document(added.id).title == "b.md"
+        assert Ingest(bob).document(added.id).title == "Birds"
         assert len(bob.recall("heron weir")) == 1
 
 
@@ -138,3 +138,11 @@ async def test_the_same_is_awaited(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         added = await Ingest(tally.bind(ADA)).aio.add_document(TEXT, name="birds.md")
         assert added.chunks == 1
+
+
+def test_what_is_no_path_is_refused(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        ingest = Ingest(tally.bind(ADA))
+        for path in ("a\x00b", "~nobody-of-this-name/x"):
+            with pytest.raises(InvalidInput, match="no path"):
+                ingest.add_document(path=path)

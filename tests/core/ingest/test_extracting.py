@@ -78,7 +78,7 @@ def test_headings_begin_with_a_sign_whatever_they_were(body: str, name: str, tex
     ("text", "title"),
     [
         ("# Birds\n\n## Herons\n\n## Storks\n", "Birds"),
-        ("## Birds\n\ntext", "Birds"),
+        ("## Birds\n\ntext", ""),
         ("# One\n\n# Two\n", ""),
         ("## One\n\n# Two\n", ""),
         ("```\n# no heading\n```\n\n# Birds\n", "Birds"),

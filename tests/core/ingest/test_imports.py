@@ -14,12 +14,13 @@ import pytest
 from tests.core.ingest.folder_source import Folder
 
 from tallystick.errors import Denied, InvalidInput, NotFound, NotOfFormat, StateConflict
-from tallystick.records import Actor, Import, ImportCounters
+from tallystick.records import Actor, Import, ImportCounters, JsonObject
 from tallystick.settings import Settings
 from tallystick.storage.engine.dialects import database_clock
 from tallystick.storage.rows import source_rows
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
+from tallystick.testing import StepClock
 from tallystick_ingest import (
     Checkpoint,
     Corpus,
@@ -56,8 +57,8 @@ def write(folder: Path, number: int, text: str) -> Path:
     return file
 
 
-def imported(tally: Tally, bound: BoundTally, folder: Path) -> Import:
-    started = Ingest(bound).start_import(folder, adapter="folder")
+def imported(tally: Tally, bound: BoundTally, folder: Path, adapter: str = "files") -> Import:
+    started = Ingest(bound).start_import(folder, adapter=adapter)
     tally.drain()
     return Ingest(bound).import_status(started.id)
 
@@ -88,11 +89,11 @@ def test_every_file_is_recalled_with_its_title_and_place(
         )
         [hit] = ada.recall("Where does heron number 17 nest?", limit=1)
         assert "pond 119" in hit.content
-        assert hit.memory.subject == "17.md › Bird 17 › Where it nests"
-        assert hit.memory.attributes["section_path"] == ["Bird 17", "Where it nests"]
+        assert hit.memory.subject == "Bird 17 › Where it nests"
+        assert hit.memory.attributes["section_path"] == ["Where it nests"]
         assert hit.sources[0].source_type == "file"
         pack = ada.pack("Where does heron number 17 nest?", budget_tokens=300)
-        assert "17.md › Bird 17 › Where it nests" in pack.text
+        assert "Bird 17 › Where it nests" in pack.text
 
 
 def test_words_are_found_before_there_is_any_vector(open_sqlite: OpenTally, folder: Path) -> None:
@@ -237,15 +238,17 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(
         done = imported(tally, ada, folder)
         assert (done.state, done.counters.stored, done.counters.skipped) == (
             "completed",
-            25,
-            {"empty": 1, "unreadable": 1, "unsupported_type": 1},
+            26,
+            {"empty": 1, "unsupported_type": 1},
         )
         skipped = Ingest(ada).import_records(done.id, state=["skipped"])
         assert [(each.record_id, each.reason) for each in skipped] == [
             ("empty.md", "empty"),
-            ("latin.md", "unreadable"),
             ("picture.bin", "unsupported_type"),
         ]
+        [latin] = [each for each in Ingest(ada).documents() if each.title == "latin.md"]
+        assert latin.transforms == ("decoded/latin-1",)
+        assert any(text.startswith("café") for text in texts(ada))
 
 
 def test_a_secret_is_in_no_passage_and_in_nothing_that_arrived(
@@ -256,10 +259,10 @@ def test_a_secret_is_in_no_passage_and_in_nothing_that_arrived(
     (folder / "01.png").write_bytes(b"picture")
     with open_sqlite(settings=settings(), owner=ROOT) as tally:
         ada = tally.bind(ADA)
-        imported(tally, ada, folder)
+        imported(tally, ada, folder, "folder")
         assert not any(secret in text for text in texts(ada))
-        [document] = [each for each in Ingest(ada).documents() if each.title == "01.md"]
-        assert document.transforms == ("utf-8/1", "redacted/1")
+        [document] = [each for each in Ingest(ada).documents() if each.title == "Bird 1"]
+        assert document.transforms == ("redacted/1",)
         [attachment] = Ingest(ada).document(document.id).attachments
         assert (attachment.name, attachment.size, attachment.is_kept) == ("01.png", 7, True)
         assert files_with(tally, secret) == []
@@ -336,7 +339,7 @@ def test_a_source_that_wants_a_credential_pauses_and_goes_on_from_its_checkpoint
     (folder / "21.locked").write_text("")
     with open_sqlite(settings=settings()) as tally:
         ada = tally.bind(ADA)
-        paused = imported(tally, ada, folder)
+        paused = imported(tally, ada, folder, "folder")
         assert (paused.state, paused.error_code) == ("paused", "authorization_needed")
         assert paused.counters.seen == 20
         [finding] = [
@@ -500,7 +503,7 @@ def test_a_target_of_another_kind_and_an_unknown_adapter_are_refused(
     with open_sqlite(settings=settings()) as tally:
         ingest = Ingest(tally.bind(ADA))
         with pytest.raises(NotOfFormat):
-            ingest.start_import(folder / "03.md", adapter="folder")
+            ingest.start_import(folder / "03.md", adapter="mailbox")
         with pytest.raises(InvalidInput, match="folder"):
             ingest.start_import(folder, adapter="wiki")
         assert ingest.imports() == []
@@ -588,7 +591,7 @@ def test_one_record_is_read_again_and_twice_changes_nothing(
 ) -> None:
     with open_sqlite(settings=settings()) as tally:
         ada = tally.bind(ADA)
-        done = imported(tally, ada, folder)
+        done = imported(tally, ada, folder, "folder")
         write(folder, 3, "The heron number 3 moved to the weir.")
         first = Ingest(ada).replay(done.id, "03.md")
         before = ada.memories(limit=1_000)
@@ -653,3 +656,148 @@ def test_an_import_that_is_killed_goes_on_and_nothing_is_lost_or_twice(
         )
         ponds = sorted(text.rsplit("pond ", 1)[1].strip() for text in texts(bound))
         assert ponds == sorted(f"{7 * number}." for number in range(25))
+
+
+# Options and schedules
+
+
+def test_options_are_of_the_schema_of_the_adapter_and_kept_at_a_resync(
+    open_tally: OpenTally, folder: Path
+) -> None:
+    with open_tally() as tally:
+        ingest = Ingest(tally.bind(ADA))
+        options: JsonObject = {"exclude": ["0*.md"]}
+        started = ingest.start_import(folder, adapter="files", options=options)
+        with pytest.raises(StateConflict, match="other options"):
+            ingest.start_import(folder, adapter="files")
+        tally.drain()
+        done = ingest.import_status(started.id)
+        assert (done.options, done.counters.seen) == (options, 15)
+        anew = ingest.resync(started.id)
+        tally.drain()
+        again = ingest.import_status(anew.id)
+        assert (again.options, again.counters) == (
+            options,
+            ImportCounters(seen=15, unchanged=15),
+        )
+        for wrong in ({"depth": 2}, {"exclude": "0*.md"}, {"largest": 0}):
+            with pytest.raises(InvalidInput, match=r"It takes exclude, largest\."):
+                ingest.start_import(folder, adapter="files", options=wrong)
+        with pytest.raises(InvalidInput, match="mailbox takes none"):
+            ingest.start_import(folder, adapter="mailbox", options={"depth": 2})
+
+
+def test_private_addresses_are_for_callers_of_this_machine(open_sqlite: OpenTally) -> None:
+    with open_sqlite(background=False) as tally:
+        options: JsonObject = {"allow_private": True, "depth": 1}
+        address = "http://127.0.0.1:9/"
+        started = Ingest(tally.bind(ADA)).start_import(address, adapter="crawl", options=options)
+        assert started.options == options
+        for actor in (ADA.on("http"), ADA.on("mcp"), ADA.replace(agent="coder")):
+            ingest = Ingest(tally.bind(actor))
+            for call in (
+                lambda ingest=ingest: ingest.start_import(
+                    address, adapter="crawl", options=options
+                ),
+                lambda ingest=ingest: ingest.resync(started.id),
+            ):
+                with pytest.raises(InvalidInput, match="this machine"):
+                    call()
+
+
+def test_a_source_is_imported_again_by_its_schedule(open_tally: OpenTally, folder: Path) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock, background=False) as tally:
+        ingest = Ingest(tally.bind(ADA))
+        with pytest.raises(InvalidInput, match="schedule"):
+            ingest.start_import(folder, adapter="files", schedule="every day")
+        options: JsonObject = {"exclude": ["0*.md"]}
+        first = ingest.start_import(folder, adapter="files", options=options, schedule="0 3 * * *")
+        tally.drain()
+        assert [each.id for each in ingest.imports()] == [first.id]
+        for day in (1, 2):
+            write(folder, 10 + day, f"The heron moved on day {day}.")
+            clock.advance(days=1)
+            tally.drain()
+            newest, before, *_ = ingest.imports()
+            assert (newest.state, newest.counters.stored) == ("completed", 1)
+            assert (newest.options, newest.schedule, before.due_at) == (options, "0 3 * * *", None)
+            assert newest.due_at is not None
+            assert newest.due_at > clock.now()
+        assert ingest.cancel(newest.id).state == "completed"
+        clock.advance(days=1)
+        tally.drain()
+        assert len(ingest.imports()) == 3
+
+
+def test_an_import_that_rests_is_not_started_twice_by_its_schedule(
+    open_sqlite: OpenTally, folder: Path
+) -> None:
+    clock = StepClock()
+    with open_sqlite(clock=clock, background=False) as tally:
+        ingest = Ingest(tally.bind(ADA))
+        started = ingest.start_import(folder, adapter="files", schedule="0 3 * * *")
+        ingest.pause(started.id)
+        clock.advance(days=1)
+        tally.drain()
+        [rests] = ingest.imports()
+        assert rests.state == "paused"
+        assert rests.due_at is not None
+        assert rests.due_at > clock.now()
+
+
+def test_a_library_that_is_missing_skips_the_record_with_the_line_that_adds_it(
+    open_sqlite: OpenTally, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "page.html").write_text("<h1>Herons</h1><p>They eat fish.</p>")
+    with open_sqlite() as tally:
+        ada = tally.bind(ADA)
+        monkeypatch.setitem(sys.modules, "trafilatura", None)
+        done = imported(tally, ada, folder)
+        assert (done.state, done.counters.skipped) == ("completed", {"missing_extra": 1})
+        [left] = Ingest(ada).import_records(done.id, state=["skipped"])
+        assert left.record_id == "page.html"
+        assert "trafilatura is not installed. Run: pip install" in str(left.detail)
+        monkeypatch.undo()
+        assert imported(tally, ada, folder).counters.stored == 1
+
+
+def test_a_preview_says_what_a_sync_would_change_and_changes_nothing(
+    open_tally: OpenTally, folder: Path
+) -> None:
+    with open_tally() as tally:
+        ada = tally.bind(ADA)
+        ingest = Ingest(ada)
+        first = ingest.preview_import(folder, adapter="files", limit=2)
+        assert (first.new, first.new_records) == (25, ("00.md", "01.md"))
+        assert (ingest.imports(), texts(ada)) == ([], [])
+        imported(tally, ada, folder)
+        before = ada.memories(limit=100)
+        write(folder, 3, "The heron number 3 moved to the weir.")
+        (folder / "04.md").write_bytes((folder / "04.md").read_bytes())
+        (folder / "07.md").unlink()
+        write(folder, 30, "The heron number 30 is new.")
+        preview = ingest.preview_import(folder, adapter="files")
+        assert preview.dump(defaults=False) == {
+            "adapter": "files",
+            "target": str(folder.resolve()),
+            "title": "birds",
+            "new": 1,
+            "changed": 1,
+            "unchanged": 23,
+            "vanished": 1,
+            "new_records": ["30.md"],
+            "changed_records": ["03.md"],
+            "vanished_records": ["07.md"],
+        }
+        assert ada.memories(limit=100) == before
+        counters = imported(tally, ada, folder).counters
+        assert (counters.stored, counters.unchanged) == (2, 23)
+
+
+def test_a_preview_is_for_who_may_import(open_sqlite: OpenTally, folder: Path) -> None:
+    with open_sqlite() as tally:
+        with pytest.raises(Denied):
+            Ingest(tally.bind(ADA, scope="project:apollo")).preview_import(folder, adapter="files")
+        with pytest.raises(InvalidInput, match="source_roots"):
+            Ingest(tally.bind(ADA.on("http"))).preview_import(folder, adapter="files")

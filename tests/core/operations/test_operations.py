@@ -226,6 +226,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "graph.aio": "the same, awaited",
     "graph.about": "a mode of `explore`",
     "graph.communities": "a mode of `explore`",
+    "ingest.load": "takes documents as objects of the runtime, which only an adapter has",
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
     "keep_turn": "for adapters, which observe a turn",

@@ -263,7 +263,7 @@ def test_random_calls_give_errors_of_ours_alone_and_nothing_of_others(
         tmp_path / "tally", owner=OLGA, embedder=HashEmbedder(), settings=settings, background=False
     ) as tally:
         caller = Caller(tally, tmp_path, seed)
-        calls = 100_000 if soaks else 800
+        calls = 100_000 if soaks else 1_600
         for number in range(calls):
             if number % 200 == 0:
                 caller.record()

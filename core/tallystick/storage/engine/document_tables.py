@@ -33,6 +33,9 @@ source_imports = Table(
     Column("title", Text, nullable=False),
     Column("lists_all", Boolean, nullable=False),
     Column("is_resync", Boolean, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("schedule", Text),
+    Column("due_at", BigInteger),
     Column("state", Text, nullable=False),
     Column("cursor", Text),
     Column("total", Integer),
@@ -46,9 +49,11 @@ source_imports = Table(
     Column("updated_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
     Index(None, "scope_id", "source", "created_at"),
+    Index(None, "due_at"),
 )
 """One reading of a source, with its place and its counters. `source` is a digest of adapter and
-corpus, keyed by the secret of the scope; `worked` are microseconds.
+corpus, keyed by the secret of the scope; `worked` are microseconds. `due_at` is when the next one
+of a `schedule` begins, in the newest import that has it.
 """
 
 source_records = Table(

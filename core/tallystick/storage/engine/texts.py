@@ -227,7 +227,7 @@ OWNERS: dict[str, Rows] = {
     "source_imports": Rows(
         "documents",
         "scope",
-        texts="target corpus corpus_version cursor error_text",
+        texts="target corpus corpus_version options schedule cursor error_text",
         names="title",
         codes="id source adapter adapter_version privacy_class state counters error_code job_id "
         "created_by",

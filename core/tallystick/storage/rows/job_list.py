@@ -168,6 +168,19 @@ def job_of(row: Any) -> Job:
         )
 
 
+def acting_in(
+    connection: Connection, job_id: str | None, kind: str, subject_id: str
+) -> Actor | None:
+    """Return who enqueued a job of a kind about a subject; None where there is no such job, or that
+    is erased.
+    """
+    query = select(_j.c.actor).where(
+        _j.c.id == job_id, _j.c.kind == kind, _j.c.subject_id == subject_id
+    )
+    found = connection.execute(query).scalar_one_or_none()
+    return None if found is None else actor_of(found)
+
+
 def actor_of(text: str) -> Actor | None:
     """Return who enqueued a job, or None where that is erased."""
     try:

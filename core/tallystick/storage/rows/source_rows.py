@@ -114,6 +114,18 @@ def last_imports(connection: Connection) -> list[Row]:
     return [dict(row) for row in connection.execute(query.order_by(_i.c.created_at)).mappings()]
 
 
+def due_imports(connection: Connection, now: int) -> list[Row]:
+    """Return the imports of all scopes after which the next one of their schedule is due."""
+    query = select(_i).where(_i.c.due_at <= now).order_by(_i.c.due_at, _i.c.id)
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def end_schedule(tx: Connection, scope_id: int, source: str) -> None:
+    """Let no import of a source begin by itself any more."""
+    here = (_i.c.scope_id == scope_id) & (_i.c.source == source) & _i.c.due_at.is_not(None)
+    tx.execute(update(_i).where(here).values(schedule=None, due_at=None))
+
+
 def version_of(connection: Connection, scope_id: int, source: str, record_id: str) -> str | None:
     """Return the version of a record that is stored; None for one that is not, or is gone."""
     values = {"scope_id": scope_id, "source": source, "record_id": record_id}
@@ -213,6 +225,14 @@ def _vanished(scope_id: int, source: str, import_id: str, lists_all: bool) -> Co
     if lists_all:
         is_gone |= _r.c.import_id != import_id
     return (_r.c.scope_id == scope_id) & (_r.c.source == source) & is_gone
+
+
+def ids_of_source(connection: Connection, scope_id: int, source: str) -> list[tuple[str, bool]]:
+    """Return the ids of the records of a source in their order, each with whether it is gone."""
+    query = select(_r.c.record_id, _r.c.is_gone).where(
+        _r.c.scope_id == scope_id, _r.c.source == source
+    )
+    return [(row[0], bool(row[1])) for row in connection.execute(query.order_by(_r.c.record_id))]
 
 
 def records_naming(connection: Connection, document_ids: Collection[str]) -> dict[str, int]:

@@ -1,0 +1,124 @@
+"""At once: an import by a source that only this process has, without a job."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tallystick.errors import NotFound, TallystickError
+from tallystick.memory import MemoryContext
+from tallystick.memory.memory_write import MemoryWrite
+from tallystick.records import Actor, Import, Scope
+from tallystick.storage import Connection, ScopeRow
+from tallystick.storage.engine.writes import Writes
+from tallystick.storage.rows import scopes, source_rows
+from tallystick_ingest.contract import SourceAdapter
+from tallystick_ingest.imports import get_import, import_values, require_private
+from tallystick_ingest.preparing import Source, source_key, stored_id
+from tallystick_ingest.reading import Reading, complete_import, pages, prepare_page, store_page
+
+
+def import_at_once(
+    context: MemoryContext, actor: Actor, scope: Scope, adapter: SourceAdapter, target: str
+) -> Import:
+    """Import what a target names by an adapter that is at hand; return the import as it ended.
+
+    What is stored when it fails stays; begun anew, only what is new or differs is stored. Raises
+    Denied, and what the adapter raises.
+    """
+    require_private(context, actor, scope)
+    with context.gate.journaling(actor):
+        reading = _begin(context, actor, scope, adapter, target)
+        try:
+            _read(context, reading)
+        except BaseException as error:
+            _fail(context, reading, error)
+            raise
+    return get_import(context, actor, reading.row["id"])
+
+
+def _begin(
+    context: MemoryContext, actor: Actor, scope: Scope, adapter: SourceAdapter, target: str
+) -> Reading:
+    corpus = adapter.corpus(target)
+
+    def unit(tx: Connection) -> tuple[dict[str, Any], ScopeRow]:
+        context.gate.confirm(tx, actor, "write", scope)
+        row = scopes.ensure(tx, scope)
+        key = source_key(row.secret, adapter.name, corpus.id)
+        write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
+        is_open = source_rows.last_import(tx, row.id, key, source_rows.OPEN_IMPORTS)
+        if is_open is not None:
+            # Of a process that has died, or of another that reads the same: it stores no more.
+            ended = {"state": "cancelled", "updated_at": write.now, "ended_at": write.now}
+            source_rows.update_import(tx, is_open["id"], **ended)
+        values = {
+            **import_values(adapter, corpus, target, key),
+            "id": context.store.ids.new(),
+            "scope_id": row.id,
+            "state": "running",
+            "cursor": None,
+            "counters": "{}",
+            "worked": 0,
+            "created_by": actor.user,
+            "created_at": write.now,
+            "updated_at": write.now,
+        }
+        source_rows.add_import(tx, values)
+        details = {"adapter": adapter.name, "resync": False}
+        write.journal_event(scope, "import.start", values["id"], details)
+        return values, row
+
+    values, row = context.store.database.write(unit, name="import.start", writes=Writes.of(scope))
+    author = f"{adapter.name}/{adapter.version}"
+    source = Source(scope=row, key=values["source"], import_id=values["id"], author=author)
+    return Reading(values, source, adapter, actor)
+
+
+def _read(context: MemoryContext, reading: Reading) -> None:
+    scope, begun = reading.source.scope.scope, time.monotonic()
+    database = context.store.database
+
+    def commit(unit: Any, name: str) -> Any:
+        def allowed(tx: Connection) -> Any:
+            context.gate.confirm(tx, reading.actor, "write", scope)
+            return unit(tx)
+
+        done = database.write_mostly(allowed, name=name, writes=Writes.of(scope))
+        if done is None:
+            raise NotFound("The import was cancelled meanwhile: what it has stored stays.")
+        return done
+
+    for page in pages(context, reading):
+        batch = prepare_page(context, reading, page)
+        now = time.monotonic()
+        worked, begun = int((now - begun) * 1_000_000), now
+        commit(
+            lambda tx, batch=batch, page=page, worked=worked: store_page(
+                tx, context, reading, batch, page.cursor, worked
+            ),
+            "import.store",
+        )
+    commit(lambda tx: complete_import(tx, context, reading), "import.complete")
+
+
+def _fail(context: MemoryContext, reading: Reading, error: BaseException) -> None:
+    is_own = isinstance(error, TallystickError)
+    now = context.store.clock.now()
+
+    def unit(tx: Connection) -> None:
+        row = source_rows.find_import(tx, reading.row["id"])
+        if row is None or row["state"] != "running":
+            return
+        source_rows.update_import(
+            tx,
+            row["id"],
+            state="failed",
+            error_code=error.code if isinstance(error, TallystickError) else type(error).__name__,
+            error_text=stored_id(str(error)[:500]) if is_own else None,
+            updated_at=now,
+            ended_at=now,
+        )
+
+    scope = reading.source.scope.scope
+    context.store.database.write(unit, name="import.fail", writes=Writes.of(scope))

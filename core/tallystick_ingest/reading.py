@@ -1,0 +1,175 @@
+"""Reading: batch after batch of a source, each stored in one commit with its checkpoint, by a job
+or by whoever has the source at hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tallystick.errors import InvalidInput
+from tallystick.memory import MemoryContext
+from tallystick.memory.memory_write import MemoryWrite
+from tallystick.records import Actor, ImportCounters
+from tallystick.storage import Connection
+from tallystick.storage.rows import source_rows
+from tallystick_ingest.contract import (
+    CHECKPOINT_BYTES,
+    CHECKPOINT_RECORDS,
+    Checkpoint,
+    Known,
+    SourceAdapter,
+    SourceRecord,
+    Yielded,
+)
+from tallystick_ingest.preparing import Batch, Source, prepare_batch, stored_id
+from tallystick_ingest.storing import store_batch
+
+GOES_ON = ("pending", "running")
+"""States of an import of which more may be stored."""
+_PATIENCE = 2
+"""Times as much as a checkpoint may be apart from the last one, before a source is stopped that
+gives none: what it yields is held in memory until then.
+"""
+
+
+class NoCheckpoint(InvalidInput):
+    """The adapter of a source yields too much without a checkpoint."""
+
+
+class Page(NamedTuple):
+    """What a source yielded up to a checkpoint."""
+
+    records: list[Yielded]
+    cursor: str | None
+
+
+@dataclass
+class Reading:
+    """An import as it is read at once, or for as long as a lease of its job."""
+
+    row: Mapping[str, Any]
+    source: Source
+    adapter: SourceAdapter
+    actor: Actor
+    made: int = 0
+    """Memories that were made or changed."""
+
+
+class Stored(NamedTuple):
+    """What a commit made, and the counters of the import with it."""
+
+    made: int
+    counters: ImportCounters
+
+
+def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
+    """Yield what comes after the last checkpoint, up to each further one."""
+    adapter, records = reading.adapter, list[Yielded]()
+    size, cursor = 0, reading.row["cursor"]
+    known = _version_of(context, reading.source)
+    for each in adapter.records(reading.row["target"], cursor, known):
+        if isinstance(each, Checkpoint):
+            if records or each.cursor != cursor:
+                # One that says nothing new is no progress, and forgives no attempt.
+                yield Page(records, each.cursor)
+            records, size, cursor = [], 0, each.cursor
+            continue
+        records.append(each)
+        if isinstance(each, SourceRecord):
+            size += len(each.body) + sum(len(part.content or b"") for part in each.attachments)
+        if len(records) > _PATIENCE * CHECKPOINT_RECORDS or (
+            len(records) > 1 and size > _PATIENCE * CHECKPOINT_BYTES
+        ):
+            raise NoCheckpoint(
+                f"{adapter.name} yields more than {CHECKPOINT_RECORDS} records, or "
+                f"{CHECKPOINT_BYTES:,} bytes, without a checkpoint."
+            )
+    if records:
+        yield Page(records, None)
+
+
+def _version_of(context: MemoryContext, source: Source) -> Known:
+    """Return what says which version of a record is stored."""
+
+    def known(record_id: str) -> str | None:
+        if source.is_resync:
+            return None
+        name = stored_id(record_id)
+        with context.store.database.read() as connection:
+            return source_rows.version_of(connection, source.scope.id, source.key, name)
+
+    return known
+
+
+def prepare_page(context: MemoryContext, reading: Reading, page: Page) -> Batch:
+    """Return what the records of a page become, before any transaction."""
+    source = reading.source
+    names = [stored_id(each.record_id) for each in page.records if isinstance(each, SourceRecord)]
+    with context.store.database.read() as connection:
+        known = source_rows.records_by_id(connection, source.scope.id, source.key, names)
+    return prepare_batch(context, reading.actor, source, page.records, known)
+
+
+def store_page(
+    tx: Connection,
+    context: MemoryContext,
+    reading: Reading,
+    batch: Batch,
+    cursor: str | None,
+    worked: int,
+) -> Stored | None:
+    """Store a batch with its checkpoint; None where the import was paused or ended meanwhile.
+    `worked` are microseconds.
+    """
+    row = source_rows.find_import(tx, reading.row["id"])
+    if row is None or row["state"] not in GOES_ON:
+        return None
+    now = context.store.clock.now()
+    write = MemoryWrite(tx, context, reading.actor, now, row["id"])
+    stored = store_batch(write, reading.source, batch)
+    counters = add_counters(ImportCounters.load(json.loads(row["counters"])), stored.counters)
+    source_rows.update_import(
+        tx,
+        row["id"],
+        state="running",
+        cursor=row["cursor"] if cursor is None else cursor,
+        counters=counters.dumps(),
+        worked=row["worked"] + worked,
+        error_code=None,
+        error_text=None,
+        updated_at=now,
+    )
+    return Stored(stored.counters.chunks, counters)
+
+
+def complete_import(
+    tx: Connection, context: MemoryContext, reading: Reading
+) -> dict[str, Any] | None:
+    """Note that a source was read to its end; return what is said of it, None where the import was
+    paused or ended meanwhile.
+    """
+    row = source_rows.find_import(tx, reading.row["id"])
+    if row is None or row["state"] not in GOES_ON:
+        return None
+    now = context.store.clock.now()
+    values = {"state": "completed", "updated_at": now, "ended_at": now}
+    source_rows.update_import(tx, row["id"], **values, error_code=None, error_text=None)
+    counters = ImportCounters.load(json.loads(row["counters"]))
+    details: dict[str, Any] = {"seen": counters.seen, "stored": counters.stored}
+    write = MemoryWrite(tx, context, reading.actor, now, row["id"])
+    write.journal_event(reading.source.scope.scope, "import.complete", row["id"], details)
+    return details
+
+
+def add_counters(first: ImportCounters, second: ImportCounters) -> ImportCounters:
+    """Return the sum of two counts."""
+    values: dict[str, Any] = {}
+    for name in ImportCounters.model_fields:
+        one, other = getattr(first, name), getattr(second, name)
+        is_by_reason = isinstance(one, dict)
+        values[name] = dict(Counter(one) + Counter(other)) if is_by_reason else one + other
+    return ImportCounters(**values)
