@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tallystick.extension import Extension
+from tallystick.jobs import Background, Chore
 from tallystick.jobs.derived import Derived
 from tallystick.memory import MemoryContext
 from tallystick.operations import Operation
@@ -36,8 +37,20 @@ def _derived(context: MemoryContext) -> Sequence[Derived]:
     return (AlertWatch(context),)
 
 
+def _chores(context: MemoryContext, background: Background) -> Sequence[Chore]:
+    if context.settings.autonomy == "off":
+        return ()
+    from tallystick_steward.loop import EVERY, Loop, windows_of
+
+    loop = Loop(context, background, windows_of(context.settings), context.store.ids.new())
+    return (Chore(loop.chore, EVERY, first=EVERY),)
+
+
+_REPAIR = ("denied", "invalid_input", "state_conflict")
+
 EXTENSION: Extension[Operation] = Extension(
     derived=_derived,
+    chores=_chores,
     operations=(
         _operation(
             "operate",
@@ -81,6 +94,51 @@ EXTENSION: Extension[Operation] = Extension(
             "List what happened behind a cursor: changes, reviews and approvals that are needed, "
             "runs that ended.",
             ("invalid_input", "rate_limited"),
+        ),
+        _operation(
+            "operate",
+            "repair",
+            "Repair",
+            "Requeue jobs, release leases, embed or mend the index, purge or roll back an act: "
+            "journaled before and after, within bounds.",
+            (*_REPAIR, "not_found"),
+        ),
+        _operation(
+            "change",
+            "recover_many",
+            "Take back many changes",
+            "Preview what a job, a model or a caller did since a moment, then take it back with "
+            "the token.",
+            _REPAIR,
+            needs_preview=True,
+        ),
+        _operation(
+            "change",
+            "backfill",
+            "Backfill",
+            "Learn from, embed or link a portion of what a scope has from before.",
+            ("denied", "invalid_input"),
+        ),
+        _operation(
+            "operate",
+            "resume_autonomy",
+            "Resume autonomy",
+            "Let the steward go on after repairs that did not help halted it.",
+            ("denied",),
+        ),
+        _operation(
+            "operate",
+            "analytics",
+            "Analytics",
+            "Count operations, errors, calls of models or changes, by actor, provider and stage.",
+            ("denied", "invalid_input"),
+        ),
+        _operation(
+            "read",
+            "timeline",
+            "Timeline",
+            "List what happened to a memory, or in a request or session, with the decisions.",
+            ("not_found", "rate_limited"),
         ),
     ),
 )

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from tallystick.records import (
     Alert,
+    AnalyticsRow,
+    Backfill,
+    BackfillWork,
     DomainHealth,
     EventKind,
     Health,
@@ -16,15 +19,22 @@ from tallystick.records import (
     HealthScores,
     Limit,
     Measure,
+    Repair,
+    RepairAction,
     TallyEvent,
+    TimelineEntry,
     checked_arguments,
 )
+from tallystick.records.arguments import ConfirmMode, ConfirmToken, Reason
+from tallystick.records.times import Occasion
 from tallystick.tally.memory_view import Part
 from tallystick.tally.served_verbs import AsyncFace, Offered
 from tallystick.tally.services import Services
 from tallystick.upkeep.retention import require_operator
 from tallystick_steward import metrics, readings
 from tallystick_steward.alerts import standing, update
+from tallystick_steward.analytics import Analysis, analyse, timeline
+from tallystick_steward.backfill import backfill
 from tallystick_steward.events import (
     EventSubscription,
     newest_cursor,
@@ -32,6 +42,9 @@ from tallystick_steward.events import (
     require_kinds,
 )
 from tallystick_steward.health import judge, require_domain
+from tallystick_steward.loop import resume
+from tallystick_steward.repairs import Repairs
+from tallystick_steward.taking_back import Selection
 
 _After = Annotated[
     int | None, Field(description="The cursor of the last event that was seen; else from now on.")
@@ -134,6 +147,158 @@ class Steward(Part):
             read_events(services.memory, self._view.actor, after, chosen, limit=limit).events
         )
 
+    def repair(
+        self,
+        action: Annotated[
+            RepairAction, Field(description="Such as requeue, release_lease, reembed or reindex.")
+        ],
+        *,
+        target: Annotated[
+            str | None, Field(description="One job; of rollback the correlation id of an act.")
+        ] = None,
+        reason: Reason,
+        mode: Annotated[
+            Literal["preview", "apply"],
+            Field(description="Preview what is destructive; the others apply."),
+        ] = "apply",
+        confirm_token: ConfirmToken = None,
+    ) -> Repair:
+        """Repair the tally: the journal has it before and after, with the health of both moments.
+
+        `requeue` and `release_lease` let jobs start anew, `check` compares what is derived,
+        `reembed` embeds some pages here, `reindex` mends the index. `purge` and `rollback` are a
+        person's, and `rollback` is previewed. Each rests for 10 minutes; 20 are made in an hour and
+        100 in a day. Raises Denied, InvalidInput, which lists the actions, and StateConflict, which
+        says when it may be done again.
+        """
+        return self._repairs.repair(
+            self._view._traced_actor,
+            action,
+            reason=reason,
+            target=target,
+            mode=mode,
+            confirm_token=confirm_token,
+        )
+
+    def recover_many(
+        self,
+        *,
+        by_job: Annotated[str | None, Field(description="What one job of learning did.")] = None,
+        by_model: Annotated[str | None, Field(description="What one model did.")] = None,
+        by_actor: Annotated[
+            str | None, Field(description="What a user did, or user/agent.")
+        ] = None,
+        since: Annotated[Occasion, Field(description="Changes of this moment or later.")],
+        until: Annotated[Occasion | None, Field(description="Changes before it.")] = None,
+        reason: Reason,
+        mode: ConfirmMode = "preview",
+        confirm_token: ConfirmToken = None,
+    ) -> Repair:
+        """Preview what a job, a model or a caller did since a moment, or all that happened in a
+        stretch of time, and with the preview's token take it back whole.
+
+        What was forgotten is recovered, what was added is forgotten, what was changed is as before;
+        a change that another one followed stays, and is counted as `changed_since`. A person asks,
+        with the right to each change. Raises Denied, InvalidInput, StateConflict.
+        """
+        now = self._services.store.clock.now()
+        selection = Selection(
+            by_job,
+            by_model,
+            by_actor,
+            None,
+            self._view._ago(since, "since") or 0,
+            self._view._ago(until, "until") or now + 1,
+        )
+        return self._repairs.repair(
+            self._view._traced_actor,
+            "recover_many",
+            reason=reason,
+            target=by_job or by_model or by_actor,
+            selection=selection,
+            mode=mode,
+            confirm_token=confirm_token,
+        )
+
+    @property
+    def _repairs(self) -> Repairs:
+        services = self._services
+        return Repairs(services.memory, services.background, services.windows)
+
+    def backfill(
+        self,
+        work: Annotated[BackfillWork, Field(description="learn, embed or graph.")],
+        *,
+        portion: Annotated[
+            int, Field(description="Memories of one portion at most.", ge=1, le=10_000)
+        ] = 500,
+        reason: Reason,
+        mode: Annotated[
+            Literal["preview", "apply"], Field(description="Say what is left, or do a portion.")
+        ] = "preview",
+    ) -> Backfill:
+        """Say how much of the bound scope is not learned from, embedded or in the graph yet and
+        what it takes, or do the next portion. A call that was cut off is made again, and goes on
+        where it was. Raises Denied, InvalidInput.
+        """
+        services = self._services
+        return backfill(
+            services.memory,
+            services.background,
+            self._view._traced_actor,
+            self._view.scope,
+            work,
+            portion=portion,
+            mode=mode,
+            reason=reason,
+            counter=services.counter(None),
+            prices=services.prices,
+        )
+
+    def resume_autonomy(self, *, reason: Reason) -> None:
+        """Let a loop that was halted, because its repairs did not help, go on. Raises Denied."""
+        self._require_operator()
+        self._services.gate.require_person(self._view.actor, "manage", self._view.scope)
+        resume(self._services.memory, self._view.actor, reason)
+
+    def analytics(
+        self,
+        analysis: Annotated[
+            Analysis, Field(description="usage, errors, logs (calls of models) or memory-safety.")
+        ],
+        *,
+        since: Annotated[
+            Occasion | None, Field(description="From this moment on; by default a day ago.")
+        ] = None,
+    ) -> list[AnalyticsRow]:
+        """Count the operations, errors, calls of models or changes of a stretch of time, by
+        operation, actor, provider, connector and stage. Raises Denied, InvalidInput.
+        """
+        self._require_operator()
+        self._services.meter.flush()
+        ago = self._view._ago(since, "since")
+        moment = self._services.store.clock.now() - readings.DAY if ago is None else ago
+        return analyse(self._services.memory, analysis, moment)
+
+    def timeline(
+        self,
+        subject: Annotated[
+            str, Field(description="The id of a memory, a request, a session or an act.")
+        ],
+        *,
+        limit: Annotated[Limit, Field(description="Entries at most, the newest.")] = 200,
+    ) -> list[TimelineEntry]:
+        """List what happened to a memory, or in a request or session, with the decisions and the
+        automatic actions, in order; as far as this actor may see it. Raises NotFound.
+        """
+        self._view._admit("inspect")
+        return timeline(
+            self._services.memory,
+            self._view.actor,
+            self._view._full_id(("memory",), subject),
+            limit=limit,
+        )
+
     def subscribe(
         self,
         listener: Callable[[TallyEvent], object],
@@ -165,3 +330,9 @@ class AsyncSteward(AsyncFace):
     health_scores = Offered(Steward.health_scores)
     alerts = Offered(Steward.alerts)
     events = Offered(Steward.events)
+    repair = Offered(Steward.repair)
+    recover_many = Offered(Steward.recover_many)
+    backfill = Offered(Steward.backfill)
+    resume_autonomy = Offered(Steward.resume_autonomy)
+    analytics = Offered(Steward.analytics)
+    timeline = Offered(Steward.timeline)

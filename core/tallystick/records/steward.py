@@ -8,6 +8,7 @@ from pydantic import Field
 
 from tallystick.records._base import JsonObject, Record
 from tallystick.records.identity import Scope
+from tallystick.records.model_calls import ModelCost
 from tallystick.records.times import datetime_of
 
 Autonomy = Literal["off", "observe", "execute"]
@@ -194,8 +195,8 @@ class Backfill(Record):
     enqueued: int = 0
     tokens: int = 0
     """Tokens of the texts of all that is left, an estimate."""
-    micros: int | None = None
-    """Millionths of a currency that the model's input takes; None where it has no price."""
+    cost: ModelCost | None = None
+    """What the model's input takes; None where it runs here."""
     is_over: bool = False
 
 

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.core.steward.jobs_of_tests import add_jobs, set_jobs
 
 from tallystick.errors import Denied, InvalidInput, InvalidRecord
-from tallystick.jobs.embedding import EmbeddingHandler
 from tallystick.records import Actor, Alert, AlertLimits
 from tallystick.settings import Settings
-from tallystick.storage import Connection
 from tallystick.storage.rows import operation_minutes
 from tallystick.storage.rows.operation_minutes import Minute, bucket_of
 from tallystick.tally import Tally
@@ -130,9 +129,9 @@ def test_jobs_that_die_are_an_alert_and_those_of_one_text_are_not(open_sqlite: O
     with open_sqlite() as tally:
         ids = _remember_many(tally, ADA, 4)
         services = services_of(tally)
-        _jobs(tally, ids, code="text_refused", state="failed")
+        add_jobs(tally, ids, ADA, error_code="text_refused", state="failed", due_at=None)
         assert Steward(tally.bind(OPERATOR)).alerts() == []
-        _set(tally, code="lease_expired", state="dead")
+        set_jobs(tally, error_code="lease_expired", state="dead")
         [alert] = Steward(tally.bind(OPERATOR)).alerts()
         assert (alert.name, alert.facts) == ("jobs_dead", {"dead": 4, "percent": 100})
         assert judge(read(services.memory), services.settings.alerts).of("queue").score == 50
@@ -182,36 +181,3 @@ def clock() -> Any:
             self.at += micros
 
     return Clock()
-
-
-def _jobs(tally: Tally, ids: list[str], *, code: str, state: str) -> None:
-    from tallystick.storage.rows import jobs, memories
-
-    services = services_of(tally)
-
-    def unit(tx: Connection) -> None:
-        for memory_id in ids:
-            stored = memories.get(tx, memory_id)
-            assert stored is not None
-            jobs.enqueue(
-                tx,
-                job_id=services.store.ids.new(),
-                kind=EmbeddingHandler.kind,
-                subject_id=memory_id,
-                scope_id=stored.scope_id,
-                actor=ADA,
-                at=services.store.clock.now(),
-            )
-
-    services.store.database.write(unit, name="test")
-    _set(tally, code=code, state=state)
-
-
-def _set(tally: Tally, *, code: str, state: str) -> None:
-    from sqlalchemy import update
-
-    from tallystick.storage.engine import tables
-
-    database = services_of(tally).store.database
-    change = update(tables.jobs).values(state=state, error_code=code, due_at=None)
-    database.write(lambda tx: tx.execute(change), name="test")
