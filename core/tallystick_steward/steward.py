@@ -264,7 +264,8 @@ class Steward(Part):
     def analytics(
         self,
         analysis: Annotated[
-            Analysis, Field(description="usage, errors, logs (calls of models) or memory-safety.")
+            Analysis,
+            Field(description="usage, errors, logs, memory-safety, hours or days."),
         ],
         *,
         since: Annotated[
@@ -321,8 +322,8 @@ class Steward(Part):
         return subscription
 
 
-class AsyncSteward(AsyncFace):
-    """The verbs of `Steward`, awaited."""
+class StewardVerbs:
+    """Verbs of `Steward`."""
 
     metrics = Offered(Steward.metrics)
     health = Offered(Steward.health)
@@ -336,3 +337,7 @@ class AsyncSteward(AsyncFace):
     resume_autonomy = Offered(Steward.resume_autonomy)
     analytics = Offered(Steward.analytics)
     timeline = Offered(Steward.timeline)
+
+
+class AsyncSteward(AsyncFace, StewardVerbs):
+    """Same as `Steward`, awaited."""

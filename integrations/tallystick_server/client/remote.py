@@ -46,6 +46,7 @@ from tallystick_server.client.runs import RemoteRun
 from tallystick_server.model_calls import CalledModel, CallModel
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
+from tallystick_steward.steward import StewardVerbs
 
 _signature_of = cache(inspect.signature)
 
@@ -114,6 +115,12 @@ class RemoteIngest(_Face, IngestVerbs):
     """Documents and their sources, behind a server."""
 
     part = "ingest."
+
+
+class RemoteSteward(_Face, StewardVerbs):
+    """Health, alerts, events and repairs, behind a server."""
+
+    part = "steward."
 
 
 class RemoteWorkingMemory(_Face, WorkingVerbs):
@@ -198,6 +205,7 @@ class RemoteTally(_Face, TallyVerbs):
     reviews = OfferedPart(RemoteReviews)
     learning = OfferedPart(RemoteLearning)
     ingest = OfferedPart(RemoteIngest)
+    steward = OfferedPart(RemoteSteward)
     approvals = OfferedPart(RemoteApprovals)
     jobs = OfferedPart(RemoteJobs)
     spaces = OfferedPart(RemoteSpaces)

@@ -25,6 +25,7 @@ from tallystick_server.dashboard import (
     reviews,
     runs,
     steps,
+    stewardship,
 )
 from tallystick_server.dashboard.entrance import leave_with
 from tallystick_server.dashboard.figures import Figures
@@ -107,6 +108,7 @@ ROUTES = [
     *memory.ROUTES,
     *communities.ROUTES,
     *documents.ROUTES,
+    *stewardship.ROUTES,
     *changes.ROUTES,
     *making.ROUTES,
 ]

@@ -114,7 +114,7 @@ def test_who_is_given_much_is_named(open_sqlite: OpenTally) -> None:
         services_of(tally).gate.flush()
         [alert] = Steward(tally.bind(OPERATOR)).alerts()
     assert alert.name == "read_spike"
-    assert set(alert.facts["callers"]) == {"ada"}  # type: ignore[arg-type,call-overload]
+    assert set(alert.facts["callers"]) == {"ada"}  # type: ignore[arg-type]
 
 
 def test_who_writes_in_the_name_of_others_is_named(open_sqlite: OpenTally) -> None:

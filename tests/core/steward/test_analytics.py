@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tallystick.errors import Denied, InvalidInput, InvalidRecord, NotFound
+from tallystick.errors import Denied, InvalidInput, InvalidRecord, NotFound, StateConflict
 from tallystick.records import Actor
 from tallystick.tally import Tally
 from tallystick_steward import Steward
@@ -21,15 +21,15 @@ def test_use_errors_and_safety_are_counted_by_who_and_what(open_tally: OpenTally
         ada = tally.bind(ADA)
         stored = ada.remember("The heron nests at the weir.")
         ada.forget(stored.id, reason="moved away")
-        with pytest.raises(NotFound):
-            ada.modify(stored.id, content="It sleeps.", reason="a test", if_version=1)
+        with pytest.raises(StateConflict):
+            ada.modify(stored.id, content="It sleeps.", reason="a test")
         steward = Steward(tally.bind(OPERATOR))
         usage = {each.labels["operation"]: each.count for each in steward.analytics("usage")}
         errors = [each.labels for each in steward.analytics("errors")]
         safety = [(each.labels["event"], each.count) for each in steward.analytics("memory-safety")]
         assert steward.analytics("logs") == []
     assert usage == {"remember": 1, "forget": 1, "modify": 1}
-    assert errors == [{"operation": "modify", "mode": "", "outcome": "not_found"}]
+    assert errors == [{"operation": "modify", "mode": "", "outcome": "state_conflict"}]
     assert safety == [("memory.forget", 1)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -69,10 +70,8 @@ def test_processes_add_up_in_one_row_a_minute_and_kind(open_tally: OpenTally) ->
     with open_tally() as tally:
         database = services_of(tally).store.database
         for micros in (1_000, 9_000):
-            counted = Minute(7, "recall..unsure", 1, micros, {bucket_of(micros): 1})
-            database.write(
-                lambda tx, counted=counted: operation_minutes.add(tx, [counted]), name="test"
-            )
+            counted = [Minute(7, "recall..unsure", 1, micros, {bucket_of(micros): 1})]
+            database.write(partial(operation_minutes.add, minutes=counted), name="test")
         database.write(lambda tx: operation_minutes.remove_before(tx, 8), name="test")
         with database.read() as connection:
             left = operation_minutes.since(connection, 0)

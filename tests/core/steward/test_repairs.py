@@ -215,7 +215,7 @@ def test_an_older_tally_is_learned_in_portions_that_go_on(open_sqlite: OpenTally
     from tallystick.testing import ScriptedLearner
 
     settings = Settings(learning="review")
-    with open_sqlite(settings=settings, learning_model=ScriptedLearner([])) as tally:
+    with open_sqlite(settings=settings, learning_model=ScriptedLearner({})) as tally:
         texts = [f"Fact {number} of many." for number in range(5)]
         tally.bind(ADA).remember_many(texts, mode="raw")
         ada = Steward(tally.bind(ADA))
