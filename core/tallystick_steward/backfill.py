@@ -7,6 +7,8 @@ process makes it.
 
 from __future__ import annotations
 
+from functools import partial
+
 from tallystick.errors import InvalidInput
 from tallystick.jobs import Background
 from tallystick.jobs.embedding import Unembedded
@@ -77,9 +79,9 @@ def backfill(
     enqueued = 0
     if work == "embed":
         pages = Unembedded(context, scope_id)
-        while pages.finished < portion and pages.embed_page(
-            lambda unit: context.store.database.write(unit, name="backfill"), lambda: False
-        ):
+        writes = Writes.of(scope)
+        commit = partial(context.store.database.write, name="backfill", writes=writes)
+        while pages.finished < portion and pages.embed_page(commit, lambda: False):
             enqueued = pages.vectors
         # Vectors know by themselves what is left.
         last = 0 if pages.docs(limit=1) else last

@@ -88,10 +88,9 @@ def read_events(
     names = [event for event, kind in _OF.items() if kind in kinds]
     found: list[TallyEvent] = []
     with context.store.database.read() as connection:
-        cursor = place = max(0, after)
-        if context.store.database.is_postgres:
-            young = journal_reading.sequence_at(connection, context.store.clock.now() - MINUTE)
-            place = min(place, young - 1)
+        cursor = max(0, after)
+        young = context.store.clock.now() - MINUTE
+        place = journal_reading.settled_before(connection, cursor, young)
         while len(found) < limit:
             page = journal_reading.after(connection, place, events=names, limit=_PAGE)
             for entry in page:

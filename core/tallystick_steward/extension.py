@@ -99,9 +99,17 @@ EXTENSION: Extension[Operation] = Extension(
             "operate",
             "repair",
             "Repair",
-            "Requeue jobs, release leases, embed or mend the index, purge or roll back an act: "
-            "journaled before and after, within bounds.",
+            "Requeue jobs, release leases, embed, mend the index or purge: journaled before and "
+            "after, within bounds.",
             (*_REPAIR, "not_found"),
+        ),
+        _operation(
+            "change",
+            "rollback",
+            "Roll back an act",
+            "Preview what one act changed, then undo it with the token.",
+            _REPAIR,
+            needs_preview=True,
         ),
         _operation(
             "change",

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, get_args
 
 from tallystick.errors import Denied, InvalidInput, StateConflict, TallystickError
@@ -78,7 +79,7 @@ class Repairs:
         """
         chosen = require_action(action)
         require_reason(reason)
-        if not self.is_unattended and chosen != "recover_many":
+        if not self.is_unattended and chosen not in ("recover_many", "rollback"):
             require_operator(self.context, actor)
         if self.is_unattended and chosen not in self.context.settings.unattended:
             raise self._needs_person(actor)
@@ -335,13 +336,13 @@ class Repairs:
         pages, made = _PAGES, 0
         for scope_id in sorted(missing):
             scope = Unembedded(context, scope_id)
-            while pages and scope.embed_page(self._commit, lambda: False):
+            with context.store.database.read() as connection:
+                writes = Writes.of(scopes.get_by_id(connection, scope_id).scope)
+            commit = partial(context.store.database.write, name="steward.reembed", writes=writes)
+            while pages and scope.embed_page(commit, lambda: False):
                 pages -= 1
             made += scope.vectors
         return Outcome(made, {"scopes": len(missing)})
-
-    def _commit(self, unit: Callable[[Connection], None]) -> None:
-        self.context.store.database.write(unit, name="steward.reembed")
 
     def _reindex(self, actor: Actor) -> Outcome:
         """Make anew those parts of the index that do not match the database."""

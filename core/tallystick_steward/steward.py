@@ -12,6 +12,7 @@ from tallystick.records import (
     AnalyticsRow,
     Backfill,
     BackfillWork,
+    DirectRepair,
     DomainHealth,
     EventKind,
     Health,
@@ -20,9 +21,9 @@ from tallystick.records import (
     Limit,
     Measure,
     Repair,
-    RepairAction,
     TallyEvent,
     TimelineEntry,
+    Words,
     checked_arguments,
 )
 from tallystick.records.arguments import ConfirmMode, ConfirmToken, Reason
@@ -150,32 +151,37 @@ class Steward(Part):
     def repair(
         self,
         action: Annotated[
-            RepairAction, Field(description="Such as requeue, release_lease, reembed or reindex.")
+            DirectRepair, Field(description="Such as requeue, release_lease, reembed or reindex.")
         ],
         *,
-        target: Annotated[
-            str | None, Field(description="One job; of rollback the correlation id of an act.")
-        ] = None,
+        target: Annotated[Words | None, Field(description="One job; by default all.")] = None,
         reason: Reason,
-        mode: Annotated[
-            Literal["preview", "apply"],
-            Field(description="Preview what is destructive; the others apply."),
-        ] = "apply",
-        confirm_token: ConfirmToken = None,
     ) -> Repair:
         """Repair the tally: the journal has it before and after, with the health of both moments.
 
         `requeue` and `release_lease` let jobs start anew, `check` compares what is derived,
-        `reembed` embeds some pages here, `reindex` mends the index. `purge` and `rollback` are a
-        person's, and `rollback` is previewed. Each rests for 10 minutes; 20 are made in an hour and
-        100 in a day. Raises Denied, InvalidInput, which lists the actions, and StateConflict, which
-        says when it may be done again.
+        `reembed` embeds some pages here, `reindex` mends the index, and `purge` is a person's. Each
+        rests for 10 minutes; 20 are made in an hour and 100 in a day. Raises Denied, InvalidInput,
+        which lists the actions, and StateConflict, which says when it may be done again.
+        """
+        return self._repairs.repair(self._view._traced_actor, action, reason=reason, target=target)
+
+    def rollback(
+        self,
+        act: Annotated[Words, Field(description="The correlation id of an act in the history.")],
+        *,
+        reason: Reason,
+        mode: ConfirmMode = "preview",
+        confirm_token: ConfirmToken = None,
+    ) -> Repair:
+        """Preview, and with the preview's token undo, everything that one act changed; see
+        `recover_many`. Raises Denied, InvalidInput, StateConflict.
         """
         return self._repairs.repair(
             self._view._traced_actor,
-            action,
+            "rollback",
             reason=reason,
-            target=target,
+            target=act,
             mode=mode,
             confirm_token=confirm_token,
         )
@@ -183,10 +189,10 @@ class Steward(Part):
     def recover_many(
         self,
         *,
-        by_job: Annotated[str | None, Field(description="What one job of learning did.")] = None,
-        by_model: Annotated[str | None, Field(description="What one model did.")] = None,
+        by_job: Annotated[Words | None, Field(description="What one job of learning did.")] = None,
+        by_model: Annotated[Words | None, Field(description="What one model did.")] = None,
         by_actor: Annotated[
-            str | None, Field(description="What a user did, or user/agent.")
+            Words | None, Field(description="What a user did, or user/agent.")
         ] = None,
         since: Annotated[Occasion, Field(description="Changes of this moment or later.")],
         until: Annotated[Occasion | None, Field(description="Changes before it.")] = None,
@@ -284,7 +290,7 @@ class Steward(Part):
     def timeline(
         self,
         subject: Annotated[
-            str, Field(description="The id of a memory, a request, a session or an act.")
+            Words, Field(description="The id of a memory, a request, a session or an act.")
         ],
         *,
         limit: Annotated[Limit, Field(description="Entries at most, the newest.")] = 200,
@@ -332,6 +338,7 @@ class StewardVerbs:
     alerts = Offered(Steward.alerts)
     events = Offered(Steward.events)
     repair = Offered(Steward.repair)
+    rollback = Offered(Steward.rollback)
     recover_many = Offered(Steward.recover_many)
     backfill = Offered(Steward.backfill)
     resume_autonomy = Offered(Steward.resume_autonomy)

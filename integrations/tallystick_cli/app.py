@@ -36,7 +36,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
             "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw"
         },
         "Stewardship": {
-            "stewardship": "health alerts metrics events timeline repair take-back backfill "
+            "stewardship": "health alerts metrics events timeline repair rollback take-back backfill "
             "resume-autonomy analytics"
         },
         "Checkpoints of LangGraph": {"runs": "state verify-threads import-checkpoints"},

@@ -72,9 +72,15 @@ def _shown(repair: Repair) -> Answer:
 
 @command("repair", positional=("action",))
 def repair(call: Call) -> Answer:
-    """Requeue jobs, release leases, embed or mend the index, purge or roll back an act: journaled
-    before and after, within bounds.
+    """Requeue jobs, release leases, embed, mend the index or purge: journaled before and after,
+    within bounds.
     """
+    return _shown(call.do())
+
+
+@command("rollback", positional=("act",))
+def rollback(call: Call) -> Answer:
+    """Preview what one act changed, then undo it with the token of the preview."""
     return _shown(call.do())
 
 

@@ -204,6 +204,7 @@ ROUTES: tuple[Route, ...] = (
         _route("alerts", "GET /alerts"),
         _route("events", "GET /events", cursor=("after", "cursor")),
         _route("repair", "POST /repairs"),
+        _route("rollback", "POST /memories/rollback"),
         _route("recover_many", "POST /memories/take-back"),
         _route("backfill", "POST /backfill"),
         _route("resume_autonomy", "POST /autonomy/resume"),

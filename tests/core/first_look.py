@@ -17,12 +17,17 @@ FIRST_LOOK = {
     "graph/test_graph.py": "graph/aliases graph/derived graph/mentions graph/name_forms "
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
     "test_extension.py": "graph/extension ingest/contract ingest/extension learning/extension "
-    "work/extension",
+    "steward/extension work/extension",
     "memory/test_matching.py": "access/confirm",
     "memory/test_secrets.py": "upkeep/imported_secrets",
     "ingest/test_imports.py": "ingest/adapters ingest/health ingest/import_job ingest/ingest "
     "ingest/preparing ingest/removal ingest/replaying ingest/storing storage/rows/source_rows "
     "errors/sources storage/engine/document_tables",
+    "steward/test_measures.py": "steward/metrics storage/rows/measures "
+    "storage/rows/operation_minutes storage/engine/steward_tables tally/operation_meter",
+    "steward/test_alerts.py": "steward/health steward/readings records/steward",
+    "steward/test_events.py": "steward/steward storage/rows/journal_reading",
+    "steward/test_repairs.py": "steward/taking_back steward/backfill",
     "ingest/test_documents.py": "ingest/adding ingest/extracting records/documents "
     "storage/rows/documents",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",

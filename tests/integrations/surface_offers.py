@@ -291,6 +291,7 @@ MCP = Surface(
                 "diagnose",
                 "alerts",
                 "repair",
+                "rollback",
                 "recover_many",
                 "backfill",
                 "resume_autonomy",

@@ -28,6 +28,8 @@ RepairAction = Literal[
     "recover_many",
 ]
 """A repair that the steward knows."""
+DirectRepair = Literal["requeue", "release_lease", "check", "reembed", "reindex", "purge"]
+"""A repair that is made at once; the others are previewed."""
 UnattendedAction = Literal["requeue", "release_lease", "check", "reembed"]
 """A repair that destroys nothing, and may run without a person."""
 AlertName = Literal[

@@ -43,6 +43,7 @@ from tallystick.tally import (
 )
 from tallystick_ingest import Ingest
 from tallystick_learning import Learning
+from tallystick_steward import Steward
 
 OpenTally = Callable[..., Tally]
 
@@ -54,6 +55,7 @@ PARTS: Mapping[str, type] = {
     "reviews.": Reviews,
     "learning.": Learning,
     "ingest.": Ingest,
+    "steward.": Steward,
     "approvals.": BoundApprovals,
     "jobs.": Jobs,
     "tokens.": AccessTokens,
@@ -217,6 +219,9 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "compile": "takes candidates as objects of the runtime, which only an adapter has",
     "learning.aio": "the same, awaited",
     "ingest.aio": "the same, awaited",
+    "steward.aio": "the same, awaited",
+    "steward.exposition": "the text of `metrics`, which HTTP sends",
+    "steward.subscribe": "events, called in this process",
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
     "keep_turn": "for adapters, which observe a turn",
@@ -329,6 +334,13 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "reembed": {},
     "freeze": {"reason": "r"},
     "thaw": {"reason": "r"},
+    "metrics": {},
+    "health": {},
+    "diagnose": {"domain": "queue"},
+    "alerts": {},
+    "repair": {"action": "check", "reason": "r"},
+    "resume_autonomy": {"reason": "r"},
+    "analytics": {"analysis": "usage"},
     "backup": {"folder": "copy"},
     "export": {"folder": "copy", "scopes": ["private:ada"]},
     "import_from": {"folder": "copy"},

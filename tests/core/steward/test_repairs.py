@@ -81,7 +81,7 @@ def test_repairs_are_for_an_operator_and_what_destroys_for_a_person(
         with pytest.raises(Denied):
             Steward(tally.bind(agent)).repair("purge", reason="a test")
         with pytest.raises(Denied) as refused:
-            Steward(tally.bind(OPERATOR)).repair("rollback", target="an act", reason="a test")
+            Steward(tally.bind(OPERATOR)).rollback("an act", mode="apply", reason="a test")
         assert refused.value.reason == "confirm_token_required"
 
 
@@ -162,9 +162,7 @@ def test_an_act_is_rolled_back_by_its_correlation(open_sqlite: OpenTally) -> Non
             mine.forget(memory_id, reason="a sweep")
         _, done = _take_back(Steward(mine), since=since)
         steward = Steward(mine)
-        seen = steward.repair(
-            "rollback", target=done.correlation_id, reason="on second thought", mode="preview"
-        )
+        seen = steward.rollback(done.correlation_id, reason="on second thought")
         assert seen.facts == {}
         assert seen.changed == 0
 

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, func, select
 
 from tallystick.records import JournalEntry
 from tallystick.storage.engine import tables
+from tallystick.storage.engine.dialects import is_postgres
 from tallystick.storage.rows.journal import read_row
 
 _j, _a = tables.journal, tables.access_log
@@ -35,6 +36,15 @@ def sequence_at(connection: Connection, moment: int) -> int:
         else:
             first = row.sequence + 1
     return first
+
+
+def settled_before(connection: Connection, sequence: int, young: int) -> int:
+    """Return the sequence from which on a reader that has read up to one has to read again: several
+    writers of a server may commit what is younger than a moment in another order than its numbers.
+    """
+    if not is_postgres(connection):
+        return sequence
+    return min(sequence, sequence_at(connection, young) - 1)
 
 
 def after(

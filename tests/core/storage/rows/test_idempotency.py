@@ -35,6 +35,7 @@ from tallystick.tally import (
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick_ingest import Ingest
+from tallystick_steward import Steward
 from tallystick_learning import Learning
 
 OpenTally = Callable[..., Tally]
@@ -133,6 +134,8 @@ OTHERS: dict[type, set[str]] = {
     Learning: {"aio", "reflect", "end_session"},
     # What is imported or added again is found to be there, and a state is entered once.
     Ingest: {name for name in vars(Ingest) if not name.startswith("_")},
+    # A repair rests before it is made again, a token confirms one state, and a portion is left once.
+    Steward: {name for name in vars(Steward) if not name.startswith("_")},
     BoundApprovals: {"list", "get"},
     Jobs: {"list", "get"},
     BoundSpaces: {"get", "list", "preview_access", "preview_member"},
@@ -149,6 +152,8 @@ OTHERS: dict[type, set[str]] = {
         "user",
         # Asks who sent a secret.
         "authenticate",
+        # Listens.
+        "on_alert",
         "location",
         "owner",
         "read_only",
