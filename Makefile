@@ -230,6 +230,14 @@ eval: $(VENV)/.dev ## the scoreboard of memory: thirteen seeded suites, twice, a
 bench-memory: $(VENV)/.dev ## measure changing memories at 1,000 to 100,000 beside a bare SQLite update
 	@$(BIN)/python -m tests.benchmarks.memory $(ARGS)
 
+.PHONY: bench-selfheal
+bench-selfheal: $(VENV)/.dev ## play 60 listed incidents with the steward's loop and with alerts only; exits 1 below a bar
+	@$(BIN)/python -m tests.benchmarks.selfheal $(ARGS)
+
+.PHONY: bench-steward
+bench-steward: $(VENV)/.dev ## measure what counting costs a remember and a recall, with and without in one run; exits 1 above 5 %
+	@$(BIN)/python -m tests.benchmarks.steward_cost $(ARGS)
+
 .PHONY: bench-limits
 bench-limits: $(VENV)/.dev ## measure how recall, remember, compile and a turn of each runtime grow with 1 kB to 1 MB of text; disk by kind
 	@$(BIN)/python -m tests.benchmarks.limits $(ARGS)

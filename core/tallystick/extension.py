@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from tallystick.jobs import Background, Handler
+from tallystick.jobs import Background, Chore, Handler
 from tallystick.jobs.derived import Derived
 from tallystick.memory.context import MemoryContext, MemoryExtension
 from tallystick.ports import Models
@@ -21,7 +21,13 @@ from tallystick.recorder.outbound import Outbound
 from tallystick.records import Actor, Explored, Remembered, Scope
 from tallystick.settings import Settings
 
-EXTENSIONS = ("tallystick_learning", "tallystick_graph", "tallystick_ingest", "tallystick_work")
+EXTENSIONS = (
+    "tallystick_learning",
+    "tallystick_graph",
+    "tallystick_ingest",
+    "tallystick_work",
+    "tallystick_steward",
+)
 """The packages, each of which has a constant `EXTENSION`."""
 
 OperationT = TypeVar("OperationT")
@@ -47,6 +53,8 @@ class Extension(MemoryExtension, Generic[OperationT]):
     """Who carries out its jobs."""
     derived: Callable[[MemoryContext], Sequence[Derived]] = lambda context: ()
     """The kinds of state that it derives: brought up to date, checked by the doctor and mended."""
+    chores: Callable[[MemoryContext, Background], Sequence[Chore]] = lambda context, background: ()
+    """What it looks after now and then, in every process that has its background."""
     after_remember: Callable[
         [MemoryContext, Background, Sequence[Remembered], int], list[Remembered]
     ] = lambda context, background, results, timeout_ms: list(results)

@@ -38,6 +38,11 @@ SAFE_KEYS = frozenset(
         "principal",
         "scope_kind",
         "operation",
+        "outcome",
+        "stage",
+        "provider",
+        "model",
+        "action",
         "rule_id",
     }
 )
@@ -51,7 +56,28 @@ WITHHELD = "(withheld)"
 
 _CODE = re.compile(r"[\w.:/@%+-]{1,128}", re.ASCII)
 
+_OPERATIONS = "operations"
+_is_logged = logging.getLogger(f"tallystick.{_OPERATIONS}").isEnabledFor
+
 logging.getLogger("tallystick").addHandler(logging.NullHandler())
+
+
+def log_operation(
+    operation: str, *, outcome: str, duration_ms: float, **facts: str | int | None
+) -> None:
+    """Log one line at info about an operation that has ended: ids, names and numbers, no content.
+
+    Where nobody reads the logger `tallystick.operations` at info, this is a comparison.
+    """
+    if _is_logged(logging.INFO):
+        known = {name: value for name, value in facts.items() if value is not None}
+        get_logger(_OPERATIONS).info(
+            "operation",
+            operation=operation,
+            outcome=outcome,
+            duration_ms=round(duration_ms, 1),
+            **known,
+        )
 
 
 @cache

@@ -33,6 +33,8 @@ from pydantic_settings import (
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
 from tallystick.records import (
+    AlertLimits,
+    Autonomy,
     CallBudget,
     LearnAt,
     Learning,
@@ -41,6 +43,7 @@ from tallystick.records import (
     Retention,
     ScoreWeights,
     SecretsInMemory,
+    UnattendedAction,
 )
 
 _TRUSTED = "trusted"
@@ -310,6 +313,15 @@ class Settings(BaseSettings):
     """What the calls of `providers` may cost, per scope and day, and per day: a call for which less
     is left than it may cost at most is refused.
     """
+
+    autonomy: Autonomy = "off"
+    """Whether the tally looks after itself: `observe` says in the journal what it would do, and
+    `execute` does what `unattended` allows and asks a person for the rest.
+    """
+    unattended: tuple[UnattendedAction, ...] = ("requeue", "release_lease", "check", "reembed")
+    """Repairs that may run without a person."""
+    alerts: AlertLimits = AlertLimits()
+    """The limits beyond which an alert is raised; those that are not named keep their default."""
 
     sources: dict[str, Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]] = {}
     """Adapters of sources of your own, beside those that are installed: the name of each, and

@@ -24,6 +24,7 @@ from tallystick.records import (
     RecordStates,
     Removal,
     Scope,
+    Words,
     checked_arguments,
 )
 from tallystick.records.arguments import (
@@ -202,7 +203,9 @@ class Ingest(Part):
             RecordStates, Field(description="The states that they are in; by default any.")
         ] = (),
         limit: Annotated[Limit, Field(description="Records at most.")] = 50,
-        after: Annotated[str, Field(description="The last record of the page before.")] = "",
+        after: Annotated[
+            Words | None, Field(description="The last record of the page before.")
+        ] = None,
     ) -> list[ImportedRecord]:
         """List what an import knows of the records that it saw, by their ids: such as those with
         the state `skipped`, each with its reason. Raises NotFound.
@@ -213,7 +216,7 @@ class Ingest(Part):
             import_id,
             tuple(state),
             limit=limit,
-            after=after,
+            after=after or "",
         )
 
     def pause(self, import_id: ImportId) -> Import:

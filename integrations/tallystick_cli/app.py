@@ -36,6 +36,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "Policy and approvals": {
             "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw"
         },
+        "Stewardship": {
+            "stewardship": "health alerts metrics events timeline repair rollback take-back "
+            "backfill resume-autonomy analytics"
+        },
         "Checkpoints of LangGraph": {"runs": "state verify-threads import-checkpoints"},
         "Upkeep": {
             "setup": "trust",

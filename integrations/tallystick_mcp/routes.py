@@ -158,7 +158,7 @@ MANAGE: Mapping[str, Route] = {
     ),
     "refresh": _route("resync_import", tool="memory_refresh", id="import_id"),
     "import_status": _route("import_status", tool="memory_import_status", id="import_id"),
-    "health": _route("doctor", tool="memory_health"),
+    "health": _route("health_scores", tool="memory_health"),
     "stats": _route("sizes", tool="memory_stats"),
     "rebuild_index": _route("rebuild_index", "reason"),
 }

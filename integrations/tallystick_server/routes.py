@@ -217,6 +217,21 @@ ROUTES: tuple[Route, ...] = (
         _route("outbound_calls", "GET /outbound-calls", cursor=("before", "id")),
     ),
     *_group(
+        "Stewardship",
+        _route("health", "GET /diagnostics"),
+        _route("health_scores", "GET /diagnostics/scores"),
+        _route("diagnose", "GET /diagnostics/{domain}"),
+        _route("alerts", "GET /alerts"),
+        _route("events", "GET /events", cursor=("after", "cursor")),
+        _route("repair", "POST /repairs"),
+        _route("rollback", "POST /memories/rollback"),
+        _route("recover_many", "POST /memories/take-back"),
+        _route("backfill", "POST /backfill"),
+        _route("resume_autonomy", "POST /autonomy/resume"),
+        _route("analytics", "GET /analytics/{analysis}"),
+        _route("timeline", "GET /timeline/{subject:path}"),
+    ),
+    *_group(
         "Operating",
         _route("erase", "POST /erase", "POST /memory/delete", "POST /memory/delete/preview"),
         _route("erase_user", "DELETE /users/{user}"),
@@ -277,6 +292,7 @@ BULK: frozenset[str] = frozenset(
 EXCLUDED: Mapping[str, str] = {
     "import_from": _NO_PATHS,
     "backup": _NO_PATHS,
+    "metrics": "GET /metrics has them in the text format of Prometheus",
     "reembed": "whoever calls it says where every text is sent: that is for who has the machine",
 }
 """Operations without a route, each with the reason."""
@@ -284,6 +300,8 @@ EXCLUDED: Mapping[str, str] = {
 OWN: Mapping[str, str] = {
     "GET /health": "whether the server runs",
     "GET /ready": "whether the tally answers",
+    "GET /metrics": "the measures of the tally, as Prometheus reads them",
+    "GET /events/stream": "events behind a cursor, as server-sent events",
     "GET /whoami": "who the token says that the caller is",
     "POST /context/compile": "a compile of candidates that the caller sends",
     "POST /model/call": "sends a compiled context to a model of the setting `providers`",

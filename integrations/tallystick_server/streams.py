@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Annotated, Any
@@ -19,13 +20,17 @@ from fastapi.responses import Response, StreamingResponse
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations import error_json
+from tallystick.tally.services import services_of
 from tallystick_server.answers import plain
 from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
 from tallystick_server.guard import CALLER, Caller
+from tallystick_steward.events import EVENT_KINDS, newest_cursor, read_events
 
 _LOOK_SECONDS = 0.25
 _KEEP_ALIVE_SECONDS = 15
 _PAGE = 200
+_TOLD = 2_000
+"""Events that a stream tells once, though they are read again."""
 
 LastId = Annotated[
     str | None,
@@ -48,8 +53,9 @@ def add_streams(router: APIRouter) -> None:
     for path, endpoint in (
         ("/runs/{run_id}/events", run_events),
         ("/jobs/{job_id}/events", job_events),
+        ("/events/stream", tally_events),
     ):
-        group = "Runs" if endpoint is run_events else "Jobs"
+        group = _GROUPS[endpoint.__name__]
         router.add_api_route(
             path,
             endpoint,
@@ -60,6 +66,9 @@ def add_streams(router: APIRouter) -> None:
             response_class=Response,
             dependencies=[deaf_to(*CONDITIONS)],
         )
+
+
+_GROUPS = {"run_events": "Runs", "job_events": "Jobs", "tally_events": "Stewardship"}
 
 
 async def run_events(
@@ -129,6 +138,38 @@ async def job_events(
     return _stream(request, look)
 
 
+async def tally_events(
+    request: Request,
+    scope_header: ScopeHeader = None,
+    last_id: LastId = None,
+) -> Response:
+    """Send what happens, as `GET /events` lists it, from now on or behind the last event that the
+    reader has: each at least once, and twice under the same `id`.
+
+    The id of an event of the stream is its cursor.
+    """
+    bound = await in_thread(bound_for, request, scope_header)
+    memory, actor = services_of(bound).memory, bound.actor
+    caller: Caller = request.scope[CALLER]
+    after = _number(last_id)
+    if after is None:
+        after = await in_thread(newest_cursor, memory)
+    told: deque[str] = deque(maxlen=_TOLD)
+
+    def look() -> tuple[list[tuple[str | None, Any]], bool]:
+        nonlocal after
+        caller.require_good()
+        page = read_events(memory, actor, after or 0, EVENT_KINDS, limit=_PAGE, told=told)
+        after = page.cursor
+        told.extend(each.id for each in page.events)
+        ready: list[tuple[str | None, Any]] = [
+            (str(each.cursor), {"type": each.kind, "event": plain(each)}) for each in page.events
+        ]
+        return ready, False
+
+    return _stream(request, look)
+
+
 Look = Callable[[], tuple[list[tuple[str | None, Any]], bool]]
 
 
@@ -177,6 +218,6 @@ def _number(last_id: str | None) -> int | None:
     """Return the index of the step that the reader has. Raises InvalidInput."""
     if last_id is None or last_id == "":
         return None
-    if not (last_id.isascii() and last_id.isdigit() and len(last_id) < 10):
+    if not (last_id.isascii() and last_id.isdigit() and len(last_id) < 19):
         raise InvalidInput("Last-Event-ID is the id of an event of this stream.")
     return int(last_id)

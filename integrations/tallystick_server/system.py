@@ -32,6 +32,8 @@ from tallystick_server.endpoints import (
 )
 from tallystick_server.guard import CALLER, Caller
 from tallystick_server.open_runs import RunHeader, StepHeader, within
+from tallystick_steward import Steward
+from tallystick_steward.metrics import CONTENT_TYPE
 
 _TRANSCRIPT = "transcript_path"
 _OF_TRANSCRIPTS = ("Stop", "SessionEnd", "PreCompact")
@@ -82,7 +84,7 @@ class Frames(BaseModel):
 def add_health(router: APIRouter) -> None:
     """Add the routes by which whoever runs the server looks after it."""
     add = partial(add_endpoint, router, method="GET")
-    add("/health", health, Health, "Server")
+    add("/health", server_health, Health, "Server")
     add("/ready", ready, Readiness, "Server")
 
 
@@ -94,6 +96,19 @@ def add_system(router: APIRouter) -> None:
     add("/runs/{run_id}/foil", foil, Foil, "Runs")
     add("/frames", frame_codes, list[str], "Memory", method="POST")
     add("/tools/{name}", call_tool, JsonObject, "Memory", method="POST")
+    router.add_api_route(
+        "/metrics",
+        metrics,
+        methods=["GET"],
+        tags=["Stewardship"],
+        operation_id="metrics",
+        responses={
+            200: {"content": {"text/plain": {}}, "description": "The measures."},
+            **PROBLEMS,
+        },
+        response_class=Response,
+        dependencies=[deaf_to(*CONDITIONS)],
+    )
     router.add_api_route(
         "/hooks/{event}",
         answer_hook,
@@ -119,7 +134,7 @@ def add_system(router: APIRouter) -> None:
     )
 
 
-async def health(request: Request) -> Response:
+async def server_health(request: Request) -> Response:
     """Say that the server runs."""
     # Without a thread: it is answered however busy the server is.
     return answer(bound_for(request, None), {"status": "ok", "version": __version__})
@@ -174,6 +189,16 @@ async def bundle(request: Request, run_id: str, scope_header: ScopeHeader = None
         return Response(content, 200, {"content-disposition": name}, "application/zip")
 
     return await in_thread(export)
+
+
+async def metrics(request: Request, scope_header: ScopeHeader = None) -> Response:
+    """Return the measures of the tally in the text format of Prometheus, to an operator."""
+
+    def scrape() -> Response:
+        content = Steward(bound_for(request, scope_header)).exposition()
+        return Response(content, 200, {}, CONTENT_TYPE)
+
+    return await in_thread(scrape)
 
 
 class HookCall(BaseModel):

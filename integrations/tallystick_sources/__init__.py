@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tallystick_sources.crawl import CrawlSource, next_due
+    from tallystick_sources.crawl import CrawlSource
     from tallystick_sources.files import FilesSource
     from tallystick_sources.gdrive import GoogleDriveSource
     from tallystick_sources.github import GitHubSource
@@ -16,7 +16,6 @@ __all__ = [
     "GitHubSource",
     "GoogleDriveSource",
     "MailboxSource",
-    "next_due",
 ]
 _MODULES = {
     "CrawlSource": "crawl",
@@ -24,7 +23,6 @@ _MODULES = {
     "GitHubSource": "github",
     "GoogleDriveSource": "gdrive",
     "MailboxSource": "mailbox",
-    "next_due": "crawl",
 }
 
 

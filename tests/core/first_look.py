@@ -22,7 +22,7 @@ FIRST_LOOK = {
     "graph/test_graph.py": "graph/aliases graph/derived graph/mentions graph/name_forms "
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
     "test_extension.py": "graph/extension ingest/contract ingest/extension learning/extension "
-    "work/extension",
+    "work/extension steward/extension",
     "ingest/test_extracting.py": "ingest/decoding ingest/html_text ingest/markup ingest/pdf_child "
     "ingest/pdf_text",
     "../integrations/test_sources_files.py": "testing/source_contract",
@@ -34,6 +34,11 @@ FIRST_LOOK = {
     "errors/sources storage/engine/document_tables",
     "../integrations/test_loaders.py": "ingest/at_once ingest/loaded",
     "ingest/test_documents.py": "ingest/adding records/documents storage/rows/documents",
+    "steward/test_measures.py": "steward/metrics storage/rows/measures "
+    "storage/rows/operation_minutes storage/engine/steward_tables tally/operation_meter",
+    "steward/test_alerts.py": "steward/health steward/readings records/steward",
+    "steward/test_events.py": "steward/steward storage/rows/journal_reading",
+    "steward/test_repairs.py": "steward/taking_back steward/backfill",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
     "compiler/test_rules.py": "policy/rules",
     "tally/test_async_view.py": "tally/served_verbs",

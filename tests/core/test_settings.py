@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from tallystick import ContextItem, Tally
 from tallystick.errors import SettingsError
 from tallystick.ranking import RecallWeights
-from tallystick.records import CallBudget, LearningBudget, ScoreWeights
+from tallystick.records import AlertLimits, CallBudget, LearningBudget, ScoreWeights
 from tallystick.settings import HARMLESS, Settings, trust_file
 
 
@@ -87,6 +87,9 @@ def test_with_nothing_said_the_defaults_stand() -> None:
         "max_connections": 512,
         "prepare_threshold": None,
         "providers": (),
+        "autonomy": "off",
+        "unattended": ("requeue", "release_lease", "check", "reembed"),
+        "alerts": AlertLimits().model_dump(),
         "sources": {},
         "source_roots": (),
         "served_sources": (),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, get_args
 
 import httpx2
@@ -20,6 +21,7 @@ from tallystick.errors import ApprovalRequired
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import Step
 from tallystick.records import Credential, PolicyConditions
+from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick_ingest import Ingest
 from tallystick_learning import Learning
@@ -63,6 +65,21 @@ SCOPES: Mapping[str, str] = {
 """The scopes of the matrix, each with what the page says of it. Of the callers Ada and her agents
 are members of the project, the operators and the other user are not.
 """
+
+
+SOURCE = "tests.core.ingest.folder_source:Folder"
+
+
+def matrix_settings(folder: Path) -> Settings:
+    """Return the settings of a tally in which every operation has something to do."""
+    (folder / "heron.md").write_text("The heron nests in March.")
+    return Settings(
+        reflection="review",
+        graph=True,
+        source_roots=(folder,),
+        sources={"folder": SOURCE, "crawl": SOURCE},
+        served_sources=("folder", "crawl"),
+    )
 
 
 class World:

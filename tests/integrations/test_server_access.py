@@ -17,7 +17,6 @@ from starlette.routing import Mount
 from tests.scripted import concluder
 
 from tallystick import Actor
-from tallystick.settings import Settings
 from tallystick_mcp import serve
 from tallystick_server import create_app
 from tallystick_server.routes import OWN, PREFIX, ROUTES
@@ -30,6 +29,7 @@ from .permission_matrix import (
     SCOPES,
     WAYS,
     matrix,
+    matrix_settings,
     outcome,
     table,
 )
@@ -37,24 +37,14 @@ from .served import ADA, BOB, ROOT, Served, served
 
 DOCS = Path(__file__).parents[2] / "docs"
 EVE = Actor(user="eve")
-SOURCE = "tests.core.ingest.folder_source:Folder"
 
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("birds")
-    (folder / "heron.md").write_text("The heron nests in March.")
-    settings = Settings(
-        reflection="review",
-        graph=True,
-        source_roots=(folder,),
-        sources={"folder": SOURCE, "crawl": SOURCE},
-        served_sources=("folder", "crawl"),
-    )
     with served(
         tmp_path_factory.mktemp("served"),
         rules=[ASKING_DEPLOYS],
-        settings=settings,
+        settings=matrix_settings(tmp_path_factory.mktemp("birds")),
         learning_model=concluder(),
     ) as there:
         yield there

@@ -33,7 +33,6 @@ from tallystick.memory import Put, WorkingMemory
 from tallystick.operations import OPERATIONS
 from tallystick.recorder import verify_bundle
 from tallystick.records import AccessDecision, ContextItem, Record
-from tallystick.settings import Settings
 from tallystick.tally import (
     BoundApprovals,
     BoundRecordings,
@@ -51,8 +50,10 @@ from tallystick_server import RemoteTally, openapi
 from tallystick_server.client.calls import error_of
 from tallystick_server.guard import problem_of
 from tallystick_server.routes import EXCLUDED, PREFIX
+from tallystick_steward import Steward
 from tallystick_work import Work
 
+from .permission_matrix import matrix_settings
 from .served import ADA, ASKING, Served, served
 
 
@@ -61,7 +62,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(
         tmp_path_factory.mktemp("served"),
         rules=[ASKING],
-        settings=Settings(reflection="review"),
+        settings=matrix_settings(tmp_path_factory.mktemp("birds")),
         learning_model=concluder(),
     ) as there:
         yield there
@@ -83,6 +84,7 @@ PARTS: dict[str, tuple[str, type]] = {
     "graph.": ("graph", Graph),
     "ingest.": ("ingest", Ingest),
     "work.": ("work", Work),
+    "steward.": ("steward", Steward),
     "approvals.": ("approvals", BoundApprovals),
     "jobs.": ("jobs", Jobs),
     "tokens.": ("tokens", AccessTokens),

@@ -108,6 +108,10 @@ class Background:
         if context.index is not None:
             context.index.on_doubt = self.wake
 
+    def add_chores(self, chores: Iterable[Chore]) -> None:
+        """Look after more, with what is looked after already."""
+        self._chores += chores
+
     @property
     def failures(self) -> int:
         """Rounds that failed since the tally was opened."""

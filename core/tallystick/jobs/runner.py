@@ -28,7 +28,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.jobs.culprits import Suspects, Tried, blames_provider, retry_of, take_apart
-from tallystick.logs import get_logger
+from tallystick.logs import get_logger, log_operation
 from tallystick.records import Job, JobState, JsonObject, ReasonCode, Scope
 from tallystick.storage import Connection, Store
 from tallystick.storage.engine.writes import EVERYTHING, JOBS, Writes
@@ -118,6 +118,7 @@ class Work:
         self._runner = runner
         self._handler = handler
         self._is_stopping = is_stopping
+        self._begun = time.monotonic()
         self.jobs = tuple(leased)
         """The jobs, as they were leased."""
         self.ended = 0
@@ -144,7 +145,7 @@ class Work:
         but what the transaction undoes. Raises LeaseLost where there are no such jobs.
         """
         runner, handler = self._runner, self._handler
-        ended: list[Ended] = []
+        ended: dict[str, Ended] = {}
 
         def commit_allowed(tx: Connection) -> bool:
             # Held until the commit: leases are taken and taken back without the lock of a scope.
@@ -153,7 +154,8 @@ class Work:
                 return False
             by_id = {job.id: job for job in allowed}
             ends = unit(tx, allowed)
-            ended[:] = ends.values()
+            ended.clear()
+            ended.update(ends)
             for job_id, end in ends.items():
                 job = by_id[job_id]
                 if end.state in ("done", "empty"):
@@ -167,7 +169,16 @@ class Work:
         if not database.write_mostly(commit_allowed, name=name, writes=writes):
             raise LeaseLost("None of these jobs may be carried on: nothing was stored.")
         self.ended += len(ended)
-        self.is_proof |= any(end.cost for end in ended)
+        self.is_proof |= any(end.cost for end in ended.values())
+        for job_id, end in ended.items():
+            log_operation(
+                "job",
+                outcome=end.state,
+                duration_ms=1_000 * (time.monotonic() - self._begun),
+                stage=handler.kind,
+                job_id=job_id,
+                reason=end.code or None,
+            )
 
     def note_progress(
         self,

@@ -238,6 +238,9 @@ class MemoryContext:
     """The working sets that only this process keeps."""
     corpora: CorpusCache = field(default_factory=lambda: CorpusCache(most_bytes=512 * 1024 * 1024))
 
+    alert_listeners: list[Callable[[Any], object]] = field(default_factory=list)
+    """Called with each alert that this process raises or clears."""
+
     _absence: threading.Event = field(default_factory=threading.Event)
     """Set once it was said that the embedder is not installed."""
 

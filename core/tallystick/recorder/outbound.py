@@ -25,6 +25,7 @@ from tallystick.errors import (
     ModelUnavailable,
     TallystickError,
 )
+from tallystick.logs import log_operation
 from tallystick.policy.permissions import is_local_only
 from tallystick.policy.redaction import Redactor, restored
 from tallystick.ports import (
@@ -410,6 +411,17 @@ class _Exchange:
             ),
             name="outbound.finish",
             writes=_WRITES,
+        )
+        log_operation(
+            "model_call",
+            outcome=outcome,
+            duration_ms=1_000 * (time.monotonic() - self._begun),
+            stage=self._purpose,
+            provider=declared.name,
+            model=model,
+            job_id=self._subject.job_id,
+            memory_id=self._subject.memory.id,
+            scope_kind=self._subject.memory.scope.kind,
         )
         return model
 

@@ -291,6 +291,7 @@ class MemoryView:
         whole call; an item may have one of its own beside it. `timeout_ms` is for all together.
         """
         with self._observe_call("memory_write", "remember") as call:
+            call.mode = mode
             new = [self._new_memory(item, call) for item in items]
             self._admit("write", count=len(new))
             results = memory.remember(
@@ -302,6 +303,10 @@ class MemoryView:
                 idempotency_key=idempotency_key,
                 learn=mode != "raw",
             )
+            if len(results) == 1:
+                [only] = results
+                call.outcome = only.status
+                call.facts = {"memory_id": only.id, "job_id": only.job_id}
             if call.step is not None and results:
                 stored = [{"id": result.id, "status": result.status} for result in results]
                 call.record(
@@ -410,6 +415,7 @@ class MemoryView:
             )
             if not recalled:
                 memory.require_known_labels(context, self.actor, readable, request.labels)
+            call.outcome = "confident" if recalled.confident else "unsure"
             if call.step is not None:
                 hits = [
                     {
@@ -642,6 +648,7 @@ class MemoryView:
         self, call: ObservedCall, change: Change, payload: Mapping[str, Any]
     ) -> None:
         self._wake_worker()
+        call.facts = {"memory_id": change.id, "action": change.event}
         summary = change.model_dump(include={"id", "event", "status", "version"})
         call.record("memory_write", payload, summary=summary)
 

@@ -6,6 +6,7 @@ journal of what it changes names that step as `correlation_id`. Outside of a run
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -13,7 +14,8 @@ from typing import Any
 
 from tallystick.access import widens
 from tallystick.costs import Piece, measured
-from tallystick.errors import RunClosed
+from tallystick.errors import RunClosed, TallystickError
+from tallystick.logs import log_operation
 from tallystick.recorder import (
     RecorderContext,
     Run,
@@ -40,10 +42,14 @@ _PIECES: Mapping[StepKind, Piece] = {
 class ObservedCall:
     """One verb under way, with the step that records it, if there is one."""
 
-    __slots__ = ("_actor", "_scope", "_services", "step")
+    __slots__ = ("_actor", "_scope", "_services", "facts", "mode", "outcome", "step")
 
     def __init__(self, services: Services, actor: Actor, scope: Scope, step: Step | None) -> None:
         self._services, self._actor, self._scope, self.step = services, actor, scope, step
+        self.mode, self.outcome = "", "done"
+        """The mode of the call and how it ended, in the measures."""
+        self.facts: Mapping[str, str | None] = {}
+        """Ids for the log: of the memory, the job and what the call did."""
 
     @property
     def correlation_id(self) -> str | None:
@@ -88,11 +94,36 @@ def observe(
     Its step is the open one, else one of its own in the open run, else none. A refusal inside is
     journaled before it is raised; an error fails a step of its own.
     """
-    with (
-        measured(_PIECES.get(kind, "record")) as meter,
-        _observed(services, actor, scope, kind, name) as call,
-    ):
-        yield call
+    call: ObservedCall | None = None
+    started, failure = time.perf_counter_ns(), None
+    try:
+        with (
+            measured(_PIECES.get(kind, "record")) as meter,
+            _observed(services, actor, scope, kind, name) as call,
+        ):
+            yield call
+    except BaseException as error:
+        failure = error.code if isinstance(error, TallystickError) else "error"
+        raise
+    finally:
+        # The name of a checked call is that of somebody's tool or model.
+        operation = kind if kind == "policy_check" else name
+        micros = (time.perf_counter_ns() - started) // 1_000
+        mode, outcome = ("", "done") if call is None else (call.mode, call.outcome)
+        outcome = failure or outcome
+        services.meter.note(f"{operation}.{mode}.{outcome}", micros)
+        facts = {} if call is None else call.facts
+        log_operation(
+            operation,
+            outcome=outcome,
+            duration_ms=micros / 1_000,
+            stage=mode or None,
+            surface=actor.surface,
+            scope_kind=scope.kind,
+            request_id=actor.request_id,
+            reason=failure,
+            **facts,
+        )
     if call.step is not None and services.settings.record_costs:
         call.step.note_cost(meter.piece, meter.cost)
 

@@ -61,6 +61,7 @@ from tallystick.tally.models import (
     note_consent,
     outbound_of,
 )
+from tallystick.tally.operation_meter import OperationMeter
 from tallystick.tally.session_turns import Sessions
 from tallystick.tokens import counter_for
 from tallystick.tokens.prices import PriceTable
@@ -186,6 +187,7 @@ class Services:
             redactor=remote_redactor,
         )
         self.gate = Gate(store, limits=settings.rate_limits)
+        self.meter = OperationMeter(store.database, store.clock)
         self.embedder = GuardedEmbedder(choose_embedder(embedder, settings))
         self.index = _open_index(store, settings, self.embedder)
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
@@ -275,12 +277,15 @@ class Services:
             chores=[
                 Chore(partial(self.gate.flush, wait=False), _READS_AFTER),
                 Chore(lambda: enqueue_retention(self.memory), _HOUR, first=_RETENTION_AFTER),
+                Chore(self.meter.flush, _MINUTE, first=_MINUTE),
                 Chore(self._finish_erasure, _MINUTE, first=_MINUTE),
                 Chore(lambda: recover_interrupted_runs(self.recorder), _MINUTE, first=_MINUTE),
                 Chore(lambda: self.take_spooled(), _MINUTE, first=_MINUTE),
             ],
             eager=settings.vector_search == "chroma" or bool(settings.chroma),
         )
+        for extension in self.extensions:
+            self.background.add_chores(extension.chores(self.memory, self.background))
         self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
         weakref.finalize(self, store.location.remove_temporary)
         if store.database.unwritable is None:
@@ -360,6 +365,7 @@ class Services:
             *([self.keep_retention] if self._retains else []),
             self.memory.corpora.drop,
             self.gate.flush,
+            self.meter.flush,
             *([] if self.index is None else [self.index.close]),
             self.store.database.close,
             self.recorder.close,

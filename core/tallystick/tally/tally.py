@@ -20,6 +20,7 @@ from tallystick.records import (
     AccessDecision,
     AccessToken,
     Actor,
+    Alert,
     Backup,
     Migration,
     PolicyRule,
@@ -323,6 +324,19 @@ class Tally:
         Raises StorageError when another process owns it.
         """
         return self._services.background.reconcile(repair=repair)
+
+    def on_alert(self, listener: Callable[[Alert], object]) -> Callable[[], None]:
+        """Call `listener` with each alert that this process raises or clears, such as for a pager;
+        return what ends that. It is called in the thread of the background, or of whoever drains.
+        """
+        listeners = self._services.memory.alert_listeners
+        listeners.append(listener)
+
+        def end() -> None:
+            if listener in listeners:
+                listeners.remove(listener)
+
+        return end
 
     def now(self) -> int:
         """Return the time of the tally's clock, microseconds UTC."""

@@ -47,6 +47,7 @@ from tallystick_server.client.runs import RemoteRun
 from tallystick_server.model_calls import CalledModel, CallModel
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
+from tallystick_steward.steward import StewardVerbs
 from tallystick_work import WorkVerbs
 
 _signature_of = cache(inspect.signature)
@@ -128,6 +129,12 @@ class RemoteWork(_Face, WorkVerbs):
     """The tasks and plans of a scope, behind a server."""
 
     part = "work."
+
+
+class RemoteSteward(_Face, StewardVerbs):
+    """Health, alerts, events and repairs, behind a server."""
+
+    part = "steward."
 
 
 class RemoteWorkingMemory(_Face, WorkingVerbs):
@@ -214,6 +221,7 @@ class RemoteTally(_Face, TallyVerbs):
     ingest = OfferedPart(RemoteIngest)
     work = OfferedPart(RemoteWork)
     graph = OfferedPart(RemoteGraph)
+    steward = OfferedPart(RemoteSteward)
     approvals = OfferedPart(RemoteApprovals)
     jobs = OfferedPart(RemoteJobs)
     spaces = OfferedPart(RemoteSpaces)

@@ -50,12 +50,14 @@ _WITHIN: Mapping[str, tuple[str, ...]] = {
         "/export",
         "/make",
     ),
-    "/health": ("/health", "/jobs"),
+    "/health": ("/health", "/jobs", "/stewardship"),
 }
 """The paths that belong to a room, where it has several."""
 _NOTES: Mapping[str, str] = {
     "accepted": "The suggestion was accepted, and is a memory now.",
     "approved": "The action was approved, with exactly these arguments, once.",
+    "autonomy_frozen": "The tally does nothing by itself until you let it go on.",
+    "autonomy_thawed": "The tally goes on by itself.",
     "cancelled": "The job was cancelled.",
     "corrected": "The correction was applied.",
     "deferred": "It waits on.",

@@ -44,6 +44,7 @@ from tallystick.tally import (
 from tallystick_graph import Graph
 from tallystick_ingest import Ingest
 from tallystick_learning import Learning
+from tallystick_steward import Steward
 from tallystick_work import Work
 
 OpenTally = Callable[..., Tally]
@@ -58,6 +59,7 @@ PARTS: Mapping[str, type] = {
     "ingest.": Ingest,
     "work.": Work,
     "graph.": Graph,
+    "steward.": Steward,
     "approvals.": BoundApprovals,
     "jobs.": Jobs,
     "tokens.": AccessTokens,
@@ -227,6 +229,9 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "graph.about": "a mode of `explore`",
     "graph.communities": "a mode of `explore`",
     "ingest.load": "takes documents as objects of the runtime, which only an adapter has",
+    "steward.aio": "the same, awaited",
+    "steward.exposition": "the text of `metrics`, which HTTP sends",
+    "steward.subscribe": "events, called in this process",
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
     "keep_turn": "for adapters, which observe a turn",
@@ -339,6 +344,13 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "reembed": {},
     "freeze": {"reason": "r"},
     "thaw": {"reason": "r"},
+    "metrics": {},
+    "health": {},
+    "diagnose": {"domain": "queue"},
+    "alerts": {},
+    "repair": {"action": "check", "reason": "r"},
+    "resume_autonomy": {"reason": "r"},
+    "analytics": {"analysis": "usage"},
     "backup": {"folder": "copy"},
     "export": {"folder": "copy", "scopes": ["private:ada"]},
     "import_from": {"folder": "copy"},

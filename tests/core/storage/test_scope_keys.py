@@ -26,7 +26,7 @@ ADA, BOB = Actor(user="ada"), Actor(user="bob")
 
 REFERENCE = {"settings", "scopes", "spaces", "access_tokens"}
 """Small tables that every host would have."""
-LOGS = {"access_log"}
+LOGS = {"access_log", "operation_minutes"}
 """Tables that a write or a recall only adds to."""
 KEYS: dict[str, set[str]] = {
     "anchors": {"stream"},

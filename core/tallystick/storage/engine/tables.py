@@ -40,6 +40,7 @@ from tallystick.storage.engine.document_tables import source_records as source_r
 from tallystick.storage.engine.packing import PackedBytes, PackedDigest, PackedId, PackedText
 from tallystick.storage.engine.schema import Key, Ordered
 from tallystick.storage.engine.schema import metadata as metadata
+from tallystick.storage.engine.steward_tables import operation_minutes as operation_minutes
 
 settings = Table(
     "settings",

@@ -72,6 +72,7 @@ OWNERS: dict[str, Rows] = {
         codes="audit_id event subject_id previous digest salt",
         emptied={"texts": None, "salt": None},
     ),
+    "operation_minutes": Rows("measures", "tally", codes="kind buckets", leaves="backup"),
     "access_log": Rows("access log", "user", codes="actor surface operation scopes"),
     "parts": Rows(
         "what arrived, payloads and checkpoint values", "source", texts="body", codes="key"

@@ -37,6 +37,7 @@ from tallystick.testing import StepClock
 from tallystick_graph import Graph
 from tallystick_ingest import Ingest
 from tallystick_learning import Learning
+from tallystick_steward import Steward
 from tallystick_work import Work
 
 OpenTally = Callable[..., Tally]
@@ -139,6 +140,8 @@ OTHERS: dict[type, set[str]] = {
     Work: {"aio", "list", "estimate", "prioritize", "cycles", "plan", "link_alike"},
     # What is kept apart already stays so.
     Graph: {"aio", "about", "communities", "aliases", "keep_apart"},
+    # A repair rests before it is made again, a token confirms one state, a portion is left once.
+    Steward: {name for name in vars(Steward) if not name.startswith("_")},
     BoundApprovals: {"list", "get"},
     Jobs: {"list", "get"},
     BoundSpaces: {"get", "list", "preview_access", "preview_member"},
@@ -155,6 +158,8 @@ OTHERS: dict[type, set[str]] = {
         "user",
         # Asks who sent a secret.
         "authenticate",
+        # Listens.
+        "on_alert",
         "location",
         "owner",
         "read_only",

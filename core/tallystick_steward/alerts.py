@@ -1,0 +1,261 @@
+"""Alerts: limits that are exceeded, as findings of the doctor, as events of the journal and in a
+call of whoever asked for it.
+
+Which alerts stand is in the journal, written in the transaction that looks at it: of several
+processes one raises an alert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from tallystick.errors import ClosedTally, ForkedTally, StorageError
+from tallystick.jobs import TALLY_ACTOR
+from tallystick.jobs.derived import Derived
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryContext
+from tallystick.records import Actor, Alert, AlertLimits, AlertName, Finding, JsonObject
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import journal
+from tallystick_steward.health import is_backup_old
+from tallystick_steward.readings import Readings, read
+
+RAISED, CLEARED = "alert.raised", "alert.cleared"
+_LEAST_DEAD = 3
+"""Jobs that died at least: one text alone is its own error."""
+_PIECE, _PIECES, _LEAST_PIECES = 5, 6, 3
+"""Minutes of which a slow remember is judged, their number, and how many of them need calls."""
+_QUARTER, _DAY = 15, 24 * 60
+_KNOWN = 500
+"""Changes of alerts that are read back."""
+
+
+class Exceeded(NamedTuple):
+    """A limit that is exceeded at this moment."""
+
+    text: str
+    facts: JsonObject
+
+
+def find_exceeded(readings: Readings, limits: AlertLimits) -> dict[AlertName, Exceeded]:
+    """Return what exceeds its limit now, by the name of its alert."""
+    found: dict[AlertName, Exceeded] = {}
+
+    def note(name: AlertName, text: str, **facts: Any) -> None:
+        found[name] = Exceeded(text, facts)
+
+    percent = readings.dead_percent
+    if readings.dead >= _LEAST_DEAD and percent > limits.jobs_dead_percent:
+        note(
+            "jobs_dead",
+            f"{readings.dead} jobs died within 15 minutes, {percent:.1f} % of those that ended",
+            dead=readings.dead,
+            percent=round(percent, 2),
+        )
+    if readings.age_p95 > limits.queue_age_seconds:
+        note(
+            "queue_age",
+            f"jobs that are due wait for {readings.age_p95:.0f} s (p95)",
+            seconds=round(readings.age_p95),
+            due=len(readings.ages),
+        )
+    pieces = [
+        readings.p95_ms("remember.", _PIECE, before=_PIECE * piece) for piece in range(_PIECES)
+    ]
+    slow = [each for each in pieces if each is not None]
+    if len(slow) >= _LEAST_PIECES and min(slow) > limits.remember_p95_ms:
+        note(
+            "remember_slow", f"remember takes {max(slow):.0f} ms (p95) for 30 minutes", ms=max(slow)
+        )
+    busy, usual = readings.busy_percent(_QUARTER), readings.busy_percent(_DAY, before=_QUARTER)
+    if busy > max(limits.busy_percent, 3 * usual):
+        note("busy", f"{busy:.1f} % of the operations found the database busy", percent=busy)
+    for name, spikes, done in (
+        ("delete_spike", readings.deletes, "forgot"),
+        ("read_spike", readings.reads, "was given"),
+    ):
+        if spikes:
+            first = max(spikes, key=lambda each: each.count)
+            note(
+                cast(AlertName, name),
+                f"{first.caller} {done} {first.count} memories within an hour, and "
+                f"{first.median:g} in the median hour before",
+                callers={each.caller: each.count for each in spikes},
+            )
+    if readings.undone >= limits.undone:
+        note(
+            "undone_changes",
+            f"{readings.undone} changes of a model were undone within a day: wrong targets",
+            undone=readings.undone,
+        )
+    if readings.forged:
+        caller, count = max(readings.forged.items(), key=lambda each: each[1])
+        note(
+            "forged_speakers",
+            f"{caller} wrote {count} memories within 15 minutes as said by other users",
+            callers=dict(readings.forged),
+        )
+    if is_backup_old(readings, limits):
+        last = readings.last_backup
+        text = "there is no backup" if last is None else "the newest backup is too old"
+        note("backup_old", f"{text}: one is asked for every {limits.backup_days} days")
+    return found
+
+
+def standing(connection: Connection) -> dict[str, Alert]:
+    """Return the newest state of every alert that the journal knows, by name."""
+    known: dict[str, Alert] = {}
+    for entry in journal.within(
+        connection,
+        "tally",
+        since=None,
+        until=None,
+        after=None,
+        limit=_KNOWN,
+        newest=True,
+        events=(RAISED, CLEARED),
+    ):
+        name = str(entry.details.get("alert"))
+        if name not in known:
+            known[name] = alert_of(entry.event, entry.details, entry.at, entry.audit_id)
+    return known
+
+
+def alert_of(event: str, details: Mapping[str, Any], at: int, audit_id: str) -> Alert:
+    """Return the alert of an entry of the journal."""
+    return Alert(
+        name=details["alert"],
+        state="raised" if event == RAISED else "cleared",
+        text=str(details.get("text", "")),
+        facts=dict(details.get("facts", {})),
+        at=at,
+        audit_id=audit_id,
+    )
+
+
+def update(context: MemoryContext, readings: Readings) -> list[Alert]:
+    """Raise the alerts whose limit is exceeded, clear those whose is no longer; return those that
+    stand. Listeners are told of what this process changed. Raises StorageError.
+    """
+    exceeded = find_exceeded(readings, context.settings.alerts)
+    with context.store.database.read() as connection:
+        known = standing(connection)
+    if context.store.database.unwritable is None and _differences(known, exceeded):
+        changed = context.store.database.write(
+            lambda tx: _note(tx, context, exceeded), name="alerts", writes=Writes.of(TALLY)
+        )
+        for alert in changed:
+            tell(context, alert)
+            known[alert.name] = alert
+    return [alert for alert in known.values() if alert.state == "raised"]
+
+
+def raise_alert(context: MemoryContext, name: AlertName, text: str, **facts: Any) -> Alert:
+    """Raise an alert that no reading shows, such as a loop that was halted."""
+    alert = context.store.database.write(
+        lambda tx: _append(tx, context, RAISED, name, text, facts),
+        name="alerts",
+        writes=Writes.of(TALLY),
+    )
+    tell(context, alert)
+    return alert
+
+
+_OWN_ACT: tuple[AlertName, ...] = ("steward_halted",)
+"""Alerts that are raised and cleared by an act, and not by readings."""
+
+
+def clear_alert(tx: Connection, context: MemoryContext, name: AlertName) -> None:
+    """Clear an alert that was raised by an act."""
+    _append(tx, context, CLEARED, name, "", {})
+
+
+def _differences(
+    known: Mapping[str, Alert], exceeded: Mapping[AlertName, Exceeded]
+) -> list[tuple[str, AlertName]]:
+    is_raised = {name for name, alert in known.items() if alert.state == "raised"}
+    return [
+        *((RAISED, name) for name in exceeded if name not in is_raised),
+        *(
+            (CLEARED, cast(AlertName, name))
+            for name in sorted(is_raised)
+            if name not in exceeded and name not in _OWN_ACT
+        ),
+    ]
+
+
+def _note(
+    tx: Connection, context: MemoryContext, exceeded: Mapping[AlertName, Exceeded]
+) -> list[Alert]:
+    return [
+        _append(tx, context, event, name, *exceeded.get(name, Exceeded("", {})))
+        for event, name in _differences(standing(tx), exceeded)
+    ]
+
+
+def _append(
+    tx: Connection, context: MemoryContext, event: str, name: AlertName, text: str, facts: Any
+) -> Alert:
+    now, audit_id = context.store.clock.now(), context.store.ids.new()
+    details = {"alert": name, "text": text, "facts": _whole(facts)}
+    journal.append(
+        tx,
+        journal.Event(
+            stream="tally",
+            event=event,
+            actor=TALLY_ACTOR,
+            at=now,
+            audit_id=audit_id,
+            details={"alert": name},
+            texts={"text": text, "facts": details["facts"]},
+        ),
+    )
+    return alert_of(event, details, now, audit_id)
+
+
+def _whole(value: Any) -> Any:
+    """Return a value of the canonical form, which has no floats."""
+    if isinstance(value, float):
+        return round(value)
+    if isinstance(value, dict):
+        return {str(key): _whole(each) for key, each in value.items()}
+    return value
+
+
+def tell(context: MemoryContext, alert: Alert) -> None:
+    """Call whoever asked for alerts; an error of theirs is logged and stops nothing."""
+    for listener in list(context.alert_listeners):
+        try:
+            listener(alert)
+        except Exception as error:  # noqa: BLE001 - a listener never stops the watch; it is logged
+            get_logger("steward").warning("alert.listener", error=type(error).__name__)
+
+
+class AlertWatch(Derived):
+    """The alerts of a tally: looked after with what is derived, once a minute."""
+
+    name = "alerts"
+
+    def follow(self) -> int:
+        """Raise and clear alerts; return the number of those that stand."""
+        try:
+            return len(update(self._context, read(self._context)))
+        except (ClosedTally, ForkedTally):
+            raise
+        except StorageError as error:
+            get_logger("steward").warning("alerts.waiting", error=type(error).__name__)
+            return 0
+
+    def check(self) -> list[Finding]:
+        """Name every limit that is exceeded."""
+        exceeded = find_exceeded(read(self._context), self._context.settings.alerts)
+        return [
+            Finding(check=f"{self.name}: {name}", status="notice", text=each.text)
+            for name, each in exceeded.items()
+        ]
+
+    def repair(self, actor: Actor) -> Finding:
+        """Nothing is mended here: `tally repair` is for that."""
+        return self._says("ok", "an alert ends with its cause")

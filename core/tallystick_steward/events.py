@@ -1,0 +1,206 @@
+"""Events: what subscribers are told, read from the journal behind a cursor.
+
+The journal is the outbox: an event is there in the commit of what happened, so that none is lost
+with a process, and its id is the same whenever it is told again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import get_args
+
+from tallystick.errors import ClosedTally, ForkedTally, InvalidInput, StorageError
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryContext
+from tallystick.records import Actor, EventKind, JournalEntry, Scope, TallyEvent
+from tallystick.storage import Connection
+from tallystick.storage.rows import journal_reading, recordings
+from tallystick_steward.readings import MINUTE
+
+EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
+_OF: Mapping[str, EventKind] = {
+    **dict.fromkeys(
+        (
+            "memory.add",
+            "memory.update",
+            "memory.forget",
+            "memory.recover",
+            "memory.correct",
+            "memory.promote",
+            "memory.share",
+            "memory.erase",
+            "memory.purge",
+        ),
+        "memory.changed",
+    ),
+    "proposal.made": "review.needed",
+    "approval.asked": "approval.needed",
+    "run.end": "run.ended",
+    "alert.raised": "alert.raised",
+    "alert.cleared": "alert.cleared",
+}
+_FACTS = ("version", "kind", "action", "status", "alert")
+"""Details that a subscriber is told: names and numbers."""
+_PAGE = 500
+_LOOK_SECONDS = 0.25
+_TOLD = 10_000
+"""Ids that a subscription remembers, so that it tells nothing twice."""
+
+
+def require_kinds(kinds: Sequence[str]) -> frozenset[EventKind]:
+    """Return kinds of events; all where none is named. Raises InvalidInput, which lists them."""
+    if unknown := sorted(set(kinds) - set(EVENT_KINDS)):
+        raise InvalidInput(
+            f"There is no event {', '.join(unknown)}: {', '.join(EVENT_KINDS)}.", argument="kinds"
+        )
+    return frozenset(each for each in EVENT_KINDS if not kinds or each in kinds)
+
+
+def newest_cursor(context: MemoryContext) -> int:
+    """Return the cursor behind which nothing has happened yet."""
+    with context.store.database.read() as connection:
+        return journal_reading.last_sequence(connection)
+
+
+class Page:
+    """Events behind a cursor, and the cursor behind all that was looked at."""
+
+    def __init__(self, events: Sequence[TallyEvent], cursor: int) -> None:
+        self.events, self.cursor = events, cursor
+
+
+def read_events(
+    context: MemoryContext,
+    actor: Actor,
+    after: int,
+    kinds: Collection[EventKind],
+    *,
+    limit: int,
+    told: Collection[str] = (),
+) -> Page:
+    """Return the events behind a cursor that the actor may read, in order.
+
+    Several writers of PostgreSQL may commit in another order than they were numbered in: what is
+    younger than a minute is looked at again there, and `told` leaves out what was told already.
+    """
+    names = [event for event, kind in _OF.items() if kind in kinds]
+    found: list[TallyEvent] = []
+    with context.store.database.read() as connection:
+        cursor = max(0, after)
+        young = context.store.clock.now() - MINUTE
+        place = journal_reading.settled_before(connection, cursor, young)
+        while len(found) < limit:
+            page = journal_reading.after(connection, place, events=names, limit=_PAGE)
+            for entry in page:
+                place = entry.sequence
+                cursor = max(cursor, place)
+                if entry.audit_id in told:
+                    continue
+                event = _event_for(connection, context, actor, entry)
+                if event is not None:
+                    found.append(event)
+                if len(found) == limit:
+                    break
+            if len(page) < _PAGE:
+                if len(found) < limit:
+                    cursor = max(cursor, journal_reading.last_sequence(connection))
+                break
+    return Page(found, cursor)
+
+
+def _event_for(
+    connection: Connection, context: MemoryContext, actor: Actor, entry: JournalEntry
+) -> TallyEvent | None:
+    """Return an entry as its event, where the actor may read its scope."""
+    kind, name = _OF[entry.event], entry.stream
+    scope: Scope | None = None
+    if name.startswith("scope:"):
+        scope = Scope.parse(name.removeprefix("scope:"))
+    elif name.startswith("run:"):
+        run = recordings.find_run(connection, name.removeprefix("run:"))
+        scope = None if run is None else run.record.scope
+    if scope is None:
+        if name != "tally" or not actor.is_operator or actor.organization is not None:
+            return None
+    elif not context.gate.decide(connection, actor, "read", scope).allowed:
+        return None
+    return TallyEvent(
+        id=entry.audit_id,
+        cursor=entry.sequence,
+        kind=kind,
+        event=entry.event,
+        subject_id=entry.subject_id,
+        scope=scope,
+        at=entry.at,
+        facts={each: entry.details[each] for each in _FACTS if each in entry.details},
+    )
+
+
+class EventSubscription:
+    """A listener that is called with events, in a thread of its own. Thread-safe.
+
+    An event counts as told when the listener has returned: one that raises is called again with the
+    same event. Keep `cursor`, and give it as `after` to the next subscription.
+    """
+
+    def __init__(
+        self,
+        context: MemoryContext,
+        actor: Actor,
+        listener: Callable[[TallyEvent], object],
+        after: int | None,
+        kinds: Collection[EventKind],
+    ) -> None:
+        self._context, self._actor, self._listener = context, actor, listener
+        self._kinds = kinds
+        self._closing = threading.Event()
+        self._told: OrderedDict[str, None] = OrderedDict()
+        self.cursor = newest_cursor(context) if after is None else after
+        """The cursor behind what was told."""
+        self.failures = 0
+        """Number of exceptions that the listener raised."""
+        self._thread = threading.Thread(target=self._run, name="tallystick-events", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop after the call under way. Closing twice is allowed."""
+        self._closing.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                is_more = self._turn()
+            except (ClosedTally, ForkedTally):
+                return
+            except StorageError as error:
+                get_logger("steward").warning("events.waiting", error=type(error).__name__)
+                is_more = False
+            if not is_more:
+                self._closing.wait(_LOOK_SECONDS)
+
+    def _turn(self) -> bool:
+        """Tell one page; return True if there may be more."""
+        page = read_events(
+            self._context, self._actor, self.cursor, self._kinds, limit=_PAGE, told=self._told
+        )
+        for event in page.events:
+            if self._closing.is_set():
+                return False
+            try:
+                self._listener(event)
+            except Exception as error:  # noqa: BLE001 - it is told again; counted and logged
+                self.failures += 1
+                get_logger("steward").warning(
+                    "event.listener", error=type(error).__name__, failures=self.failures
+                )
+                return False
+            self._told[event.id] = None
+            while len(self._told) > _TOLD:
+                self._told.popitem(last=False)
+            self.cursor = max(self.cursor, event.cursor)
+        self.cursor = max(self.cursor, page.cursor)
+        return len(page.events) == _PAGE

@@ -1,0 +1,152 @@
+"""The extension: what stewardship adds to a tally."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tallystick.extension import Extension
+from tallystick.jobs import Background, Chore
+from tallystick.jobs.derived import Derived
+from tallystick.memory import MemoryContext
+from tallystick.operations import Operation
+from tallystick_steward.steward import Steward
+
+if TYPE_CHECKING:
+    from tallystick.operations.operation import Effect
+
+
+def _operation(
+    effect: Effect,
+    verb: str,
+    title: str,
+    description: str,
+    errors: tuple[str, ...],
+    *,
+    name: str | None = None,
+    needs_preview: bool = False,
+) -> Operation:
+    make = partial(Operation, face=Steward, needs_preview=needs_preview)
+    return make(name or verb, title, description, effect, errors, f"steward.{verb}")
+
+
+def _derived(context: MemoryContext) -> Sequence[Derived]:
+    from tallystick_steward.alerts import AlertWatch
+
+    return (AlertWatch(context),)
+
+
+def _chores(context: MemoryContext, background: Background) -> Sequence[Chore]:
+    if context.settings.autonomy == "off":
+        return ()
+    from tallystick_steward.loop import EVERY, Loop, windows_of
+
+    loop = Loop(context, background, windows_of(context.settings), context.store.ids.new())
+    return (Chore(loop.chore, EVERY, first=EVERY),)
+
+
+_REPAIR = ("denied", "invalid_input", "state_conflict")
+
+EXTENSION: Extension[Operation] = Extension(
+    derived=_derived,
+    chores=_chores,
+    operations=(
+        _operation(
+            "operate",
+            "metrics",
+            "Metrics",
+            "Measure operations, jobs, calls of models and the database.",
+            ("denied",),
+        ),
+        _operation(
+            "operate",
+            "health",
+            "Health",
+            "Score the queue, storage, index, providers and the safety of changes, with the facts.",
+            ("denied",),
+        ),
+        _operation(
+            "operate",
+            "diagnose",
+            "Diagnose a part",
+            "Show the health of one part, with its facts.",
+            ("denied", "invalid_input"),
+        ),
+        _operation(
+            "read",
+            "health_scores",
+            "Health scores",
+            "Show the scores of the tally's health, without facts.",
+            ("denied", "rate_limited"),
+        ),
+        _operation(
+            "operate",
+            "alerts",
+            "Alerts",
+            "Look at every limit, and list the alerts that stand.",
+            ("denied",),
+        ),
+        _operation(
+            "read",
+            "events",
+            "Events",
+            "List what happened behind a cursor: changes, reviews and approvals that are needed, "
+            "runs that ended.",
+            ("invalid_input", "rate_limited"),
+        ),
+        _operation(
+            "operate",
+            "repair",
+            "Repair",
+            "Requeue jobs, release leases, embed, mend the index or purge: journaled before and "
+            "after, within bounds.",
+            (*_REPAIR, "not_found"),
+        ),
+        _operation(
+            "change",
+            "rollback",
+            "Roll back an act",
+            "Preview what one act changed, then undo it with the token.",
+            _REPAIR,
+            needs_preview=True,
+        ),
+        _operation(
+            "change",
+            "recover_many",
+            "Take back many changes",
+            "Preview what a job, a model or a caller did since a moment, then take it back with "
+            "the token.",
+            _REPAIR,
+            needs_preview=True,
+        ),
+        _operation(
+            "change",
+            "backfill",
+            "Backfill",
+            "Learn from, embed or link a portion of what a scope has from before.",
+            ("denied", "invalid_input"),
+        ),
+        _operation(
+            "operate",
+            "resume_autonomy",
+            "Resume autonomy",
+            "Let the steward go on after repairs that did not help halted it.",
+            ("denied",),
+        ),
+        _operation(
+            "operate",
+            "analytics",
+            "Analytics",
+            "Count operations, errors, calls of models or changes, by actor, provider and stage.",
+            ("denied", "invalid_input"),
+        ),
+        _operation(
+            "read",
+            "timeline",
+            "Timeline",
+            "List what happened to a memory, or in a request or session, with the decisions.",
+            ("not_found", "rate_limited"),
+        ),
+    ),
+)

@@ -1,0 +1,329 @@
+"""The loop: looks at health, does one allowed repair at a time, and looks again.
+
+    off       nothing
+    observe   the journal says what would be done (`steward.observed`)
+    execute   what `unattended` allows is done; the rest is asked of a person
+
+Three repairs that did not help halt it, until a person clears the halt. One process at a time has
+the loop: it takes the turn in the database.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tallystick.access.approvals import Approvals, GuardedCall
+from tallystick.errors import ClosedTally, Denied, ForkedTally, StateConflict, TallystickError
+from tallystick.jobs import TALLY_ACTOR, Background
+from tallystick.logs import get_logger
+from tallystick.memory import MemoryContext
+from tallystick.records import Actor, Approval, Health, JsonObject, PolicyRule, Repair, RepairAction
+from tallystick.settings import Settings
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import job_list, journal, journal_reading, measures, settings_rows
+from tallystick.upkeep.retention import Windows
+from tallystick_steward import alerts
+from tallystick_steward.health import WELL, judge
+from tallystick_steward.readings import DAY, MINUTE, Readings, read
+from tallystick_steward.repairs import BEGIN, Repairs, is_leaked, requeueable, scores_of
+
+OBSERVED, ESCALATED, RESUMED = "steward.observed", "steward.escalated", "steward.resumed"
+EVERY = 15.0
+"""Seconds from one look to the next."""
+_TURN = "steward.turn"
+_TURN_US = 2 * MINUTE
+_FRUITLESS = 3
+"""Repairs in a row that did not help, after which the loop halts."""
+_SNAPSHOT_JOBS, _SNAPSHOT_ENTRIES = 20, 50
+_OWNER = "owner"
+
+
+class Proposal(NamedTuple):
+    """A repair that the readings ask for."""
+
+    action: RepairAction
+    reason: str
+
+
+class Turn(NamedTuple):
+    """What one turn of the loop did."""
+
+    health: Health
+    repairs: tuple[Repair, ...] = ()
+    proposed: tuple[Proposal, ...] = ()
+    """What it would have done, with `observe`."""
+    escalated: Approval | None = None
+    is_halted: bool = False
+
+
+def propose(context: MemoryContext, readings: Readings) -> list[Proposal]:
+    """Return the repairs that would help by these readings, the most harmless first."""
+    found: list[Proposal] = []
+    with context.store.database.read() as connection:
+        now, held = measures.leases(connection)
+        leaked = sum(is_leaked(each, now) for each in held)
+        again = requeueable(connection)
+    if leaked:
+        found.append(Proposal("release_lease", f"{leaked} leases are held by nobody"))
+    if again:
+        found.append(Proposal("requeue", f"{len(again)} jobs failed by what has passed"))
+    if readings.unembedded_scopes:
+        text = f"texts of {readings.unembedded_scopes} scopes have no vector"
+        found.append(Proposal("reembed", text))
+    if readings.deletes:
+        found.append(Proposal("recover_many", "a caller forgot much more than usual"))
+    return found
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The loop of one tally, as one process runs it. Thread-safe."""
+
+    context: MemoryContext
+    background: Background
+    windows: Windows
+    holder: str
+    """The name under which this process takes the turn."""
+
+    @property
+    def _autonomy(self) -> str:
+        return self.context.settings.autonomy
+
+    def chore(self) -> None:
+        """Take one turn, for the background; what stops it is logged and tried again."""
+        if self._autonomy == "off" or self.context.store.database.unwritable is not None:
+            return
+        try:
+            self.turn()
+        except (ClosedTally, ForkedTally):
+            raise
+        except TallystickError as error:
+            get_logger("steward").warning("loop.waiting", error=type(error).__name__)
+
+    def turn(self) -> Turn | None:
+        """Look at the tally, and act until it is well, nothing more is allowed, or an operator
+        freezes autonomy; None where it is off or another process has the turn.
+        """
+        if self._autonomy == "off" or not self._take_turn():
+            return None
+        readings = read(self.context)
+        alerts.update(self.context, readings)
+        health = judge(readings, self.context.settings.alerts)
+        proposals = propose(self.context, readings)
+        if not proposals:
+            return Turn(health)
+        if self._autonomy == "observe":
+            self._observe(proposals, health)
+            return Turn(health, proposed=tuple(proposals))
+        return self._execute(proposals, health)
+
+    def _execute(self, proposals: list[Proposal], health: Health) -> Turn:
+        repairs = Repairs(self.context, self.background, self.windows, is_unattended=True)
+        done: list[Repair] = []
+        if self._is_halted():
+            return Turn(health, is_halted=True)
+        escalated: Approval | None = None
+        for action, reason in proposals:
+            if self.context.gate.is_autonomy_frozen():
+                break
+            if action not in self.context.settings.unattended:
+                escalated = self._escalate(action, reason, health, done)
+                continue
+            try:
+                repair = repairs.repair(TALLY_ACTOR, action, reason=reason)
+            except StateConflict:
+                continue  # it rests: the journal says when it was done
+            except Denied:
+                break  # frozen between the look and the act
+            done.append(repair)
+            seen = read(self.context)
+            health = judge(seen, self.context.settings.alerts)
+            if health.score >= WELL and not propose(self.context, seen):
+                break
+        if self._is_fruitless():
+            text = f"{_FRUITLESS} repairs in a row did not help: a person has to look"
+            alerts.raise_alert(self.context, "steward_halted", text, repairs=_FRUITLESS)
+            escalated = self._escalate("check", text, health, done)
+            return Turn(health, tuple(done), escalated=escalated, is_halted=True)
+        return Turn(health, tuple(done), escalated=escalated)
+
+    def _take_turn(self) -> bool:
+        """Take the turn for two minutes, unless another process has it."""
+        now = self.context.store.clock.now()
+
+        def unit(tx: Connection) -> bool:
+            until, _, holder = (settings_rows.get_setting(tx, _TURN) or "0:").partition(":")
+            if int(until) > now and holder != self.holder:
+                return False
+            settings_rows.set_setting(tx, _TURN, f"{now + _TURN_US}:{self.holder}")
+            return True
+
+        return self.context.store.database.write(unit, name="steward.turn", writes=Writes.of(TALLY))
+
+    def _observe(self, proposals: list[Proposal], health: Health) -> None:
+        """Journal what would be done, once a day for each action."""
+
+        def unit(tx: Connection) -> None:
+            now = self.context.store.clock.now()
+            known = {
+                entry.details.get("action")
+                for entry in journal.within(
+                    tx,
+                    "tally",
+                    since=now - DAY,
+                    until=None,
+                    after=None,
+                    limit=100,
+                    newest=True,
+                    events=(OBSERVED,),
+                )
+            }
+            for action, reason in proposals:
+                if action not in known:
+                    details = {"action": action, "health": scores_of(health)}
+                    self._journal(tx, OBSERVED, details, reason)
+
+        self.context.store.database.write(unit, name="steward.observe", writes=Writes.of(TALLY))
+
+    def _is_halted(self) -> bool:
+        with self.context.store.database.read() as connection:
+            known = alerts.standing(connection).get("steward_halted")
+        return known is not None and known.state == "raised"
+
+    def _is_fruitless(self) -> bool:
+        """Return True if the last repairs, since a person resumed the loop, did not help."""
+        with self.context.store.database.read() as connection:
+            entries = journal.within(
+                connection,
+                "tally",
+                since=self.context.store.clock.now() - DAY,
+                until=None,
+                after=None,
+                limit=4 * _FRUITLESS,
+                newest=True,
+                events=(BEGIN, "repair.end", RESUMED),
+            )
+        least: dict[str, list[int]] = {}
+        order: list[str] = []
+        for entry in entries:
+            if entry.event == RESUMED:
+                break
+            if entry.actor.get("user") != TALLY_ACTOR.user:
+                continue
+            act = entry.correlation_id or ""
+            if act not in least:
+                order.append(act)
+            scores: Any = entry.details.get("health") or {}
+            # Newest first: the end of a repair comes before its beginning.
+            least.setdefault(act, []).append(sum(scores.values()))
+        pairs = [least[act] for act in order if len(least[act]) == 2][:_FRUITLESS]
+        return len(pairs) == _FRUITLESS and all(after <= before for after, before in pairs)
+
+    def _escalate(
+        self, action: str, reason: str, health: Health, done: list[Repair]
+    ) -> Approval | None:
+        """Ask a person, once for what waits: with health, jobs, the last entries of the journal and
+        what was tried.
+        """
+        with self.context.store.database.read() as connection:
+            owner = settings_rows.get_setting(connection, _OWNER)
+            recent = journal_reading.after(connection, 0, limit=_SNAPSHOT_ENTRIES, newest=True)
+            troubled = job_list.list_jobs(
+                connection, states=("failed", "dead"), limit=_SNAPSHOT_JOBS
+            )
+            tried = [
+                str(entry.details.get("action"))
+                for entry in journal.within(
+                    connection,
+                    "tally",
+                    since=self.context.store.clock.now() - DAY,
+                    until=None,
+                    after=None,
+                    limit=_SNAPSHOT_JOBS,
+                    newest=True,
+                    events=(BEGIN,),
+                )
+            ]
+        person = Actor(user="operator") if owner is None else Actor.loads(owner)
+        asking = person.model_copy(update={"surface": TALLY_ACTOR.surface})
+        approvals = Approvals(
+            self.context.store,
+            self.context.gate,
+            self.context.redactor,
+            asking,
+            person.private_scope,
+        )
+        waiting = [
+            each
+            for each in approvals.in_state("pending", limit=50)
+            if each.subject == f"steward.{action}"
+        ]
+        if waiting:
+            return waiting[0]
+        snapshot: JsonObject = {
+            "health": {**scores_of(health)},
+            "jobs": [{"id": job.id, "kind": job.kind, "code": job.error_code} for job in troubled],
+            "journal": [entry.audit_id for entry in recent],
+            "tried": [*tried],
+        }
+        rule = PolicyRule(
+            id="steward",
+            name="what the steward may not do alone",
+            effect="require_approval",
+            applies_to="tool_call",
+        )
+        call = GuardedCall("tool_call", f"steward.{action}", snapshot)
+        [answer] = approvals.ask([(call, rule)])
+        details = {"action": action, "approval": answer.approval.id, "health": scores_of(health)}
+        self.context.store.database.write(
+            lambda tx: self._journal(tx, ESCALATED, details, reason),
+            name="steward.escalate",
+            writes=Writes.of(TALLY),
+        )
+        return answer.approval
+
+    def _journal(self, tx: Connection, event: str, details: dict[str, Any], reason: str) -> None:
+        journal.append(
+            tx,
+            journal.Event(
+                stream="tally",
+                event=event,
+                actor=TALLY_ACTOR,
+                at=self.context.store.clock.now(),
+                audit_id=self.context.store.ids.new(),
+                reason=reason,
+                details=details,
+            ),
+        )
+
+
+def resume(context: MemoryContext, actor: Actor, reason: str) -> None:
+    """Let a loop that was halted go on; the caller has checked that an operator asks."""
+
+    def unit(tx: Connection) -> None:
+        journal.append(
+            tx,
+            journal.Event(
+                stream="tally",
+                event=RESUMED,
+                actor=actor,
+                at=context.store.clock.now(),
+                audit_id=context.store.ids.new(),
+                reason=reason,
+            ),
+        )
+        alerts.clear_alert(tx, context, "steward_halted")
+
+    context.store.database.write(unit, name="steward.resume", writes=Writes.of(TALLY))
+
+
+def windows_of(settings: Settings) -> Windows:
+    """Return the windows of retention by which a purge is previewed."""
+    return Windows(
+        done_jobs=settings.done_jobs_days,
+        dead_jobs=settings.dead_jobs_days,
+        answers=settings.idempotency_days,
+        tombstones=settings.tombstones_days,
+    )

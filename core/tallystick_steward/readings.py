@@ -1,0 +1,257 @@
+"""Readings: what health and alerts are judged by, from one snapshot of the rows that are there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from tallystick.memory import MemoryContext
+from tallystick.records import JournalEntry
+from tallystick.storage import Connection
+from tallystick.storage.index import search
+from tallystick.storage.rows import (
+    job_list,
+    journal,
+    journal_reading,
+    measures,
+    memories,
+    operation_minutes,
+    scopes,
+    settings_rows,
+)
+from tallystick.storage.rows.measures import Calls, Ended
+from tallystick.storage.rows.operation_minutes import Minute, quantile
+from tallystick.upkeep.erase import PENDING
+
+SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
+QUARTER = 15 * MINUTE
+DAY = 24 * HOUR
+_MOST_ENTRIES = 50_000
+"""Entries of a day that spikes are looked for in, the newest."""
+_MOST_SPEAKERS = 2_000
+OF_THE_TEXT = frozenset({"text_refused", "model_refused"})
+"""Codes of jobs that failed by their own text: nothing else is wrong then."""
+
+
+@dataclass(frozen=True)
+class Spike:
+    """A caller who did much more within an hour than in the median hour of the day before."""
+
+    caller: str
+    count: int
+    median: float
+
+
+@dataclass(frozen=True)
+class Readings:
+    """The state of a tally at one moment. Times are microseconds."""
+
+    now: int
+    ages: Sequence[int]
+    """How long each job that is due has waited, in order."""
+    ended: Sequence[Ended]
+    """Jobs that were moved within 15 minutes."""
+    expired_leases: int
+    waiting: int
+    """Jobs that wait for a provider that is away."""
+    minutes: Sequence[Minute]
+    """Operations of the last day."""
+    calls: Sequence[Calls]
+    """Calls of models within an hour."""
+    unwritable: str | None
+    erasure_pending: bool
+    free_disk: float | None
+    """The share of the disk that is free; None for a database on a server."""
+    last_backup: int | None
+    made_at: int | None
+    """The time of the first entry of the tally's journal that is left."""
+    unembedded_scopes: int
+    has_embedder: bool
+    deletes: Sequence[Spike]
+    reads: Sequence[Spike]
+    undone: int
+    forged: Mapping[str, int]
+    """Memories of 15 minutes by the caller who named another user as their speaker."""
+    frozen: Sequence[str]
+
+    @property
+    def dead(self) -> int:
+        """Jobs that died within 15 minutes, but for those that failed by their own text."""
+        return sum(
+            each.jobs
+            for each in self.ended
+            if each.state in ("failed", "dead") and each.code not in OF_THE_TEXT
+        )
+
+    @property
+    def dead_percent(self) -> float:
+        """Of the jobs that ended within 15 minutes."""
+        over = sum(each.jobs for each in self.ended if each.state in _OVER)
+        return 100 * self.dead / over if over else 0.0
+
+    @property
+    def age_p95(self) -> float:
+        """How long 95 % of the jobs that are due have waited at most, seconds."""
+        return share_of(self.ages, 0.95) / SECOND
+
+    def busy_percent(self, minutes: int, *, before: int = 0) -> float:
+        """Return how many operations found the database busy, of so many minutes up to `before`."""
+        last = self.now // MINUTE - before
+        within = [each for each in self.minutes if last - minutes < each.minute <= last]
+        count = sum(each.calls for each in within)
+        busy = sum(each.calls for each in within if each.kind.endswith(".busy_tally"))
+        return 100 * busy / count if count else 0.0
+
+    def p95_ms(self, prefix: str, minutes: int, *, before: int = 0) -> float | None:
+        """Return the milliseconds that 95 % of the operations with a prefix took at most; None
+        where there was none.
+        """
+        last = self.now // MINUTE - before
+        buckets: Counter[int] = Counter()
+        for each in self.minutes:
+            if last - minutes < each.minute <= last and each.kind.startswith(prefix):
+                buckets.update(each.buckets)
+        return quantile(buckets, 0.95) / 1_000 if buckets else None
+
+
+_OVER = ("done", "empty", "failed", "dead")
+
+
+def share_of(ordered: Sequence[int], share: float) -> int:
+    """Return the value that a share of ordered values do not exceed; 0 of none."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0
+
+
+def read(context: MemoryContext) -> Readings:
+    """Return the readings of this moment. Raises StorageError."""
+    now, limits = context.store.clock.now(), context.settings.alerts
+    folder = context.store.location.folder
+    fingerprint = context.settled_fingerprint()
+    with context.store.database.read() as connection:
+        database_now, leased = measures.leases(connection)
+        day = journal_reading.sequence_at(connection, now - DAY) - 1
+        backups = journal.within(
+            connection,
+            "tally",
+            since=None,
+            until=None,
+            after=None,
+            limit=1,
+            newest=True,
+            events=("tally.backup",),
+        )
+        first = next(iter(journal.entries(connection, "tally")), None)
+        return Readings(
+            now=now,
+            ages=measures.waiting_ages(connection),
+            ended=measures.jobs_by_state(connection, database_now - QUARTER),
+            expired_leases=sum(each.due_at <= database_now for each in leased),
+            waiting=sum(each.jobs for each in job_list.waiting_by_code(connection)),
+            minutes=operation_minutes.since(connection, (now - DAY) // MINUTE),
+            calls=measures.calls(connection, now - HOUR),
+            unwritable=context.store.database.unwritable,
+            erasure_pending=settings_rows.get_setting(connection, PENDING) == "1",
+            free_disk=None if folder is None else _free_share(str(folder)),
+            last_backup=backups[0].at if backups else None,
+            made_at=None if first is None else first.at,
+            unembedded_scopes=0
+            if fingerprint is None or not context.local_embedder
+            else len(
+                search.scopes_missing_vectors(
+                    connection, fingerprint, local_embedder=context.local_embedder
+                )
+            ),
+            has_embedder=fingerprint is not None,
+            deletes=_spikes(_forgotten(connection, day, now), limits.deletes, limits.spike_factor),
+            reads=_spikes(_given(connection, now), limits.reads, limits.spike_factor),
+            undone=sum(
+                count
+                for (_, state), count in measures.proposals_by_state(connection, now - DAY).items()
+                if state == "undone"
+            ),
+            forged=_forged(context, connection, now, limits.forged),
+            frozen=[
+                what
+                for what, name in (
+                    ("mutations", scopes.FROZEN),
+                    ("autonomy", scopes.AUTONOMY_FROZEN),
+                )
+                if scopes.is_frozen(connection, name=name)
+            ],
+        )
+
+
+def caller_of(actor: Mapping[str, Any]) -> str:
+    """Return the name of a caller in the journal: the user, with the agent that acted."""
+    user, agent = actor.get("user"), actor.get("agent")
+    return f"{user}/{agent}" if agent else str(user)
+
+
+def _free_share(folder: str) -> float | None:
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        return None
+    return usage.free / usage.total if usage.total else None
+
+
+def _forgotten(connection: Connection, day: int, now: int) -> Iterable[tuple[str, int, int]]:
+    """Yield who forgot how many memories in which hour of the last day, counted back from now."""
+    entries: Iterable[JournalEntry] = journal_reading.after(
+        connection, day, events=("memory.forget",), limit=_MOST_ENTRIES, newest=True
+    )
+    for entry in entries:
+        yield caller_of(entry.actor), max(0, now - entry.at) // HOUR, 1
+
+
+def _given(connection: Connection, now: int) -> Iterable[tuple[str, int, int]]:
+    """Yield who was given how many memories in which hour of the last day."""
+    for hour in range(24):
+        until = now - hour * HOUR + (1 if hour == 0 else 0)
+        counts = journal_reading.read_counts(connection, now - (hour + 1) * HOUR, until)
+        for actor, count in counts.items():
+            yield caller_of(json.loads(actor)), hour, count
+
+
+def _spikes(counted: Iterable[tuple[str, int, int]], least: int, factor: float) -> list[Spike]:
+    """Return the callers who did at least so much within the hour, and so many times the median of
+    their hours before.
+    """
+    hours: dict[str, Counter[int]] = {}
+    for caller, hour, count in counted:
+        hours.setdefault(caller, Counter())[hour] += count
+    spikes = []
+    for caller, by_hour in sorted(hours.items()):
+        usual = median(by_hour.get(hour, 0) for hour in range(1, 24))
+        if by_hour[0] >= least and by_hour[0] > factor * usual:
+            spikes.append(Spike(caller, by_hour[0], usual))
+    return spikes
+
+
+def _forged(context: MemoryContext, connection: Connection, now: int, least: int) -> dict[str, int]:
+    """Return the callers of 15 minutes who named another user as the speaker of so many memories
+    in a private scope, where nobody else speaks to the tally.
+    """
+    since = journal_reading.sequence_at(connection, now - QUARTER) - 1
+    added = journal_reading.after(
+        connection, since, events=("memory.add",), limit=_MOST_SPEAKERS, newest=True
+    )
+    added = [entry for entry in added if entry.stream.startswith("scope:private:")]
+    if len(added) < least:
+        return {}
+    counts: Counter[str] = Counter()
+    users: dict[str, bool] = {}
+    for entry in added:
+        stored = memories.get(connection, entry.subject_id or "", sources=False)
+        speaker = None if stored is None else stored.memory.speaker
+        if speaker is None or speaker == entry.actor.get("user"):
+            continue
+        if speaker not in users:
+            users[speaker] = speaker in context.gate.users_among([speaker])
+        counts[caller_of(entry.actor)] += users[speaker]
+    return {caller: count for caller, count in counts.items() if count >= least}

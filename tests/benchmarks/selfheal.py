@@ -1,0 +1,354 @@
+"""Sixty injected incidents, with the loop beside alerts only: what is solved alone, how long it
+takes, and what was done that did not help.
+
+    make bench-selfheal
+
+The incidents are listed in `selfheal_incidents.json`, whose digest was committed before the loop
+was written. Each is played in a tally of its own on a clock that is moved by 15 seconds a turn,
+the pause of the loop, for two hours at most. With alerts only a person looks `PERSON` minutes after
+the first sign of trouble and does then what the runbook says; the same person answers what the loop
+asks. It exits with 1 below a bar.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from sqlalchemy import delete, update
+
+from tallystick.records import Actor
+from tallystick.settings import Settings
+from tallystick.storage.engine import tables
+from tallystick.storage.rows import jobs, journal, memories
+from tallystick.tally import Tally
+from tallystick.tally.services import services_of
+from tallystick_steward import Steward
+from tallystick_steward.health import WELL, judge
+from tallystick_steward.loop import Loop, propose
+from tallystick_steward.readings import read
+
+HERE = Path(__file__).parent
+OWNER = Actor(user="olga", role="operator")
+TURN_US, MINUTE_US = 15_000_000, 60_000_000
+LONGEST = 120
+"""Minutes for which an incident is played."""
+PERSON = 20
+"""Minutes from the first sign to a person's act, with alerts only."""
+OF_THE_TEXT = "text_refused"
+
+
+class Clock:
+    """A clock that the bench moves."""
+
+    def __init__(self) -> None:
+        self.at = 1_800_000_000_000_000
+
+    def now(self) -> int:
+        self.at += 1
+        return self.at
+
+
+@dataclass
+class Played:
+    """How an incident went."""
+
+    kind: str
+    solved: bool
+    alone: bool
+    minutes: float
+    actions: int = 0
+    false_actions: int = 0
+    unjournaled: int = 0
+    safety: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def incidents() -> list[dict[str, Any]]:
+    """Return the list. Raises SystemExit where it is not the one that was committed."""
+    text = (HERE / "selfheal_incidents.json").read_bytes()
+    digest = (HERE / "selfheal_incidents.sha256").read_text().strip()
+    if hashlib.sha256(text).hexdigest() != digest:
+        raise SystemExit("The incidents are not those that were listed before the loop.")
+    listed: list[dict[str, Any]] = json.loads(text)
+    return listed
+
+
+class World:
+    """One tally with one incident."""
+
+    def __init__(self, folder: Path, incident: dict[str, Any], *, with_loop: bool) -> None:
+        self.incident, self.kind = incident, str(incident["kind"])
+        self.clock = Clock()
+        autonomy = "execute" if with_loop else "off"
+        self.tally = Tally.open(
+            folder,
+            owner=OWNER,
+            background=False,
+            clock=self.clock,
+            settings=Settings(autonomy=autonomy),
+        )
+        self.services = services_of(self.tally)
+        self.bound = self.tally.bind(OWNER)
+        texts = [f"Fact {number} of {incident['id']}." for number in range(incident["memories"])]
+        self.ids = [each.id for each in self.bound.remember_many(texts)]
+        self.loop = Loop(
+            self.services.memory, self.services.background, self.services.windows, "bench"
+        )
+        self.poisoned: set[str] = set()
+        self.ends_at = 0
+        # The worker: what became due is done between two turns, unless it is away.
+        self.away_until = 0
+        getattr(self, f"_{self.kind}")()
+
+    def _database_time(self) -> int:
+        from tallystick.storage.rows import measures
+
+        with self.services.store.database.read() as connection:
+            return measures.leases(connection)[0]
+
+    def _add_jobs(self, ids: list[str], **columns: Any) -> list[str]:
+        database, made = self.services.store.database, []
+
+        def unit(tx: Any) -> None:
+            for memory_id in ids:
+                stored = memories.get(tx, memory_id)
+                assert stored is not None
+                made.append(
+                    jobs.enqueue(
+                        tx,
+                        job_id=self.services.store.ids.new(),
+                        kind="embed",
+                        subject_id=memory_id,
+                        scope_id=stored.scope_id,
+                        actor=OWNER,
+                        at=self.clock.now(),
+                    )
+                )
+            tx.execute(update(tables.jobs).where(tables.jobs.c.id.in_(made)).values(**columns))
+
+        database.write(unit, name="bench")
+        return made
+
+    # What goes wrong
+
+    def _queue_stall(self) -> None:
+        """Jobs died with the worker that held them; the worker is back."""
+        self._add_jobs(
+            self.ids[: self.incident["jobs"]], state="dead", error_code="lease_expired", due_at=None
+        )
+
+    def _leaked_lease(self) -> None:
+        """A process that is gone holds leases that do not run out for long."""
+        gone = subprocess.Popen([sys.executable, "-c", ""])
+        gone.wait()
+        self._add_jobs(
+            self.ids[: self.incident["jobs"]],
+            state="leased",
+            leased_by=f"{socket.gethostname()}:{gone.pid}-bench:1",
+            due_at=self._database_time() + 55 * MINUTE_US,
+        )
+
+    def _provider_outage(self) -> None:
+        """A provider refused until it was back: the attempts of its jobs are used up."""
+        self.ends_at = self.clock.at + self.incident["minutes"] * MINUTE_US
+        self._add_jobs(self.ids[:10], state="dead", error_code="model_unavailable", due_at=None)
+
+    def _index_drift(self) -> None:
+        """Vectors were lost."""
+        with self.services.store.database.read() as connection:
+            found = memories.get(connection, self.ids[0])
+            assert found is not None
+            docs = [
+                stored.doc
+                for each in self.ids[: self.incident["lost"]]
+                if (stored := memories.get(connection, each)) is not None
+            ]
+        lost = delete(tables.vectors).where(tables.vectors.c.doc.in_(docs))
+        self.services.store.database.write(lambda tx: tx.execute(lost), name="bench")
+
+    def _accidental_forget(self) -> None:
+        """An agent forgot much that it should not have."""
+        agent = self.tally.bind(Actor(user="olga", agent="cleaner"))
+        for memory_id in self.ids[: self.incident["forgotten"]]:
+            agent.forget(memory_id, reason="a sweep")
+
+    def _poison_text(self) -> None:
+        """A text that fails by itself took the jobs beside it with it."""
+        count = self.incident["poisoned"]
+        self.poisoned = set(
+            self._add_jobs(self.ids[:count], state="failed", error_code=OF_THE_TEXT, due_at=None)
+        )
+        self._add_jobs(
+            self.ids[count : count + 9], state="dead", error_code="lease_expired", due_at=None
+        )
+
+    def _full_disk(self) -> None:
+        """Nothing is written until somebody frees the disk; jobs died meanwhile."""
+        self.ends_at = self.clock.at + self.incident["minutes"] * MINUTE_US
+        self._add_jobs(self.ids[:8], state="dead", error_code="read_only_tally", due_at=None)
+
+    # What goes on
+
+    def turn(self) -> None:
+        """Let 15 seconds pass, and the worker do what is due; what its provider or disk does not
+        let it do dies again.
+        """
+        self.clock.at += TURN_US
+        if self.clock.at < self.ends_at:
+            code = "model_unavailable" if self.kind == "provider_outage" else "read_only_tally"
+            again = (
+                update(tables.jobs)
+                .where(tables.jobs.c.state == "pending")
+                .values(state="dead", error_code=code, due_at=None)
+            )
+            self.services.store.database.write(lambda tx: tx.execute(again), name="bench")
+            return
+        poisoned = (
+            update(tables.jobs)
+            .where(tables.jobs.c.id.in_(self.poisoned), tables.jobs.c.state == "pending")
+            .values(state="failed", error_code=OF_THE_TEXT, due_at=None)
+        )
+        self.services.store.database.write(lambda tx: tx.execute(poisoned), name="bench")
+        self.services.background.runner.run(["embed"])
+
+    @property
+    def is_solved(self) -> bool:
+        """True once everything is as it was, but for texts that fail by themselves."""
+        memory = self.services.memory
+        listed = self.bound.jobs.list(limit=100)
+        open_jobs = [
+            job
+            for job in listed
+            if job.state not in ("done", "empty") and job.id not in self.poisoned
+        ]
+        living = len(self.bound.memories(limit=100))
+        seen = read(memory)
+        return (
+            not open_jobs
+            and not seen.unembedded_scopes
+            and living == min(100, len(self.ids))
+            and self.clock.at >= self.ends_at
+        )
+
+    def person_acts(self) -> None:
+        """Do what the runbook says, for what is still wrong."""
+        steward = Steward(self.bound)
+        with self.services.store.database.read() as connection:
+            done = {
+                entry.details.get("action")
+                for entry in journal.entries(connection, "tally")
+                if entry.event == "repair.begin" and entry.at > self.clock.at - 11 * MINUTE_US
+            }
+        for action, _ in propose(self.services.memory, read(self.services.memory)):
+            if action == "recover_many":
+                since = self.clock.at - 3 * 60 * MINUTE_US
+                chosen = {"by_actor": "olga/cleaner", "since": since, "reason": "a wrong sweep"}
+                seen = steward.recover_many(**chosen)
+                if seen.confirm_token is not None:
+                    steward.recover_many(**chosen, mode="apply", confirm_token=seen.confirm_token)
+            elif action not in done:
+                steward.repair(action, reason="the runbook says so")  # type: ignore[arg-type]
+
+
+def play(folder: Path, incident: dict[str, Any], *, with_loop: bool) -> Played:
+    """Play one incident, and say how it went."""
+    world = World(folder, incident, with_loop=with_loop)
+    begun = world.clock.at
+    person_at = begun + PERSON * MINUTE_US
+    alone, actions, fruitless, safety = True, 0, 0, 0
+    with world.tally:
+        before = len(world.bound.memories(limit=100))
+        while world.clock.at < begun + LONGEST * MINUTE_US:
+            world.turn()
+            if world.is_solved:
+                break
+            if with_loop:
+                done = world.loop.turn()
+                for repair in () if done is None else done.repairs:
+                    actions += 1
+                    fruitless += repair.changed == 0
+            if world.clock.at >= person_at and (not with_loop or _is_asked(world)):
+                world.person_acts()
+                alone = False
+                person_at = world.clock.at + PERSON * MINUTE_US
+        solved = world.is_solved
+        living = len(world.bound.memories(limit=100))
+        safety = int(living < before)
+        with world.services.store.database.read() as connection:
+            entries = [
+                entry
+                for entry in journal.entries(connection, "tally")
+                if entry.actor.get("user") == "tallystick"
+            ]
+        health = judge(read(world.services.memory), world.services.settings.alerts)
+    events = Counter(entry.event for entry in entries)
+    return Played(
+        kind=world.kind,
+        solved=solved,
+        alone=solved and alone,
+        minutes=(world.clock.at - begun) / MINUTE_US,
+        actions=actions,
+        false_actions=fruitless,
+        unjournaled=actions - min(events["repair.begin"], events["repair.end"]),
+        safety=safety,
+        facts={"well": health.score >= WELL},
+    )
+
+
+def _is_asked(world: World) -> bool:
+    return bool(world.bound.approvals.list())
+
+
+def main() -> int:
+    """Print the table; return 1 below a bar."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kinds", nargs="*")
+    chosen = parser.parse_args().kinds
+    listed = [each for each in incidents() if not chosen or each["kind"] in chosen]
+    results: dict[bool, list[Played]] = {}
+    for with_loop in (True, False):
+        results[with_loop] = []
+        for incident in listed:
+            with tempfile.TemporaryDirectory() as folder:
+                played = play(Path(folder) / "tally", incident, with_loop=with_loop)
+                results[with_loop].append(played)
+    ours, alerts = results[True], results[False]
+    print("| incident | played | solved alone | MTTR, min | alerts only, min | actions | false |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for kind in dict.fromkeys(each.kind for each in ours):
+        mine = [each for each in ours if each.kind == kind]
+        theirs = [each for each in alerts if each.kind == kind]
+        print(
+            f"| {kind} | {len(mine)} | {sum(each.alone for each in mine)} "
+            f"| {mean(each.minutes for each in mine):.1f} "
+            f"| {mean(each.minutes for each in theirs):.1f} "
+            f"| {sum(each.actions for each in mine)} | {sum(each.false_actions for each in mine)} |"
+        )
+    alone = 100 * sum(each.alone for each in ours) / len(ours)
+    less = 100 * (1 - sum(e.minutes for e in ours) / sum(e.minutes for e in alerts))
+    actions = sum(each.actions for each in ours)
+    false = 100 * sum(each.false_actions for each in ours) / max(1, actions)
+    safety = sum(each.safety for each in ours)
+    unjournaled = sum(each.unjournaled for each in ours)
+    print(
+        f"\n{alone:.0f} % solved alone, MTTR {less:.0f} % less, {false:.1f} % of {actions} actions "
+        f"false, {safety} safety incidents, {unjournaled} actions not in the journal; "
+        f"{sum(not each.solved for each in ours)} not solved"
+    )
+    is_good = alone >= 80 and less >= 50 and false <= 5 and not safety and not unjournaled
+    return 0 if is_good or chosen else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""What counting costs: CPU of a remember and of a recall with and without it, in one run.
+
+    make bench-steward
+
+Calls with and without alternate, so that both meet the same machine; the medians are compared.
+`--logs` has each operation logged as well. It exits with 1 above 5 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tallystick.records import Actor
+from tallystick.tally import Tally, observed_calls
+from tallystick.tally.services import services_of
+
+MOST_PERCENT = 5.0
+
+
+def _nothing(*_: Any, **__: Any) -> None: ...
+
+
+def main() -> int:
+    """Print a line for each operation; return 1 above the bar."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, default=600)
+    parser.add_argument("--logs", action="store_true")
+    options = parser.parse_args()
+    if options.logs:
+        logging.getLogger("tallystick.operations").setLevel(logging.INFO)
+        logging.getLogger("tallystick.operations").addHandler(logging.NullHandler())
+    is_good = True
+    with tempfile.TemporaryDirectory() as folder:
+        actor = Actor(user="ada")
+        with Tally.open(Path(folder) / "tally", background=False) as tally:
+            ada, services = tally.bind(actor), services_of(tally)
+            ada.remember_many([f"Heron {number} nests at weir {number}." for number in range(500)])
+            note, log = services.meter.note, observed_calls.log_operation
+
+            def count(is_on: bool) -> None:
+                services.meter.note = note if is_on else _nothing  # type: ignore[method-assign]
+                observed_calls.log_operation = log if is_on else _nothing
+
+            number = iter(range(10_000_000))
+            operations: dict[str, Callable[[], object]] = {
+                "remember": lambda: ada.remember(f"Stork {next(number)} sleeps on a chimney."),
+                "recall": lambda: ada.recall("Where does heron 77 nest?"),
+            }
+            print("| operation | calls | without, CPU ms | with, CPU ms | more |")
+            print("| --- | ---: | ---: | ---: | ---: |")
+            for name, call in operations.items():
+                for _ in range(50):
+                    call()
+                took: dict[bool, list[float]] = {True: [], False: []}
+                for turn in range(options.calls):
+                    is_on = turn % 2 == 0
+                    count(is_on)
+                    before = time.process_time()
+                    call()
+                    took[is_on].append(time.process_time() - before)
+                with_it, without = (1_000 * median(took[each]) for each in (True, False))
+                more = 100 * (with_it / without - 1)
+                is_good &= more <= MOST_PERCENT
+                print(
+                    f"| {name} | {options.calls} | {without:.3f} | {with_it:.3f} | {more:+.1f} % |"
+                )
+            count(True)
+    return 0 if is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""Repairs: journaled before and after, within bounds; what is destructive waits for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import delete
+from tests.core.steward.jobs_of_tests import add_jobs
+
+from tallystick.errors import Denied, InvalidInput, InvalidRecord, StateConflict
+from tallystick.records import Actor, JournalEntry, Repair
+from tallystick.settings import Settings
+from tallystick.storage.engine import tables
+from tallystick.storage.rows import journal
+from tallystick.tally import Tally
+from tallystick.tally.services import services_of
+from tallystick_steward import Steward
+
+OpenTally = Callable[..., Tally]
+OPERATOR = Actor(user="olga", role="operator")
+ADA = Actor(user="ada")
+
+
+def _entries(tally: Tally, *events: str) -> list[JournalEntry]:
+    with services_of(tally).store.database.read() as connection:
+        found = list(journal.entries(connection, "tally"))
+    return [entry for entry in found if entry.event in events]
+
+
+def _remember(tally: Tally, actor: Actor, count: int) -> list[str]:
+    texts = [f"Fact {number} of many." for number in range(count)]
+    return [each.id for each in tally.bind(actor).remember_many(texts)]
+
+
+def test_a_repair_is_in_the_journal_before_and_after_with_health(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        ids = _remember(tally, ADA, 4)
+        add_jobs(tally, ids, ADA, state="dead", error_code="lease_expired", due_at=None)
+        done = Steward(tally.bind(OPERATOR)).repair("requeue", reason="the worker is back")
+        before, after = _entries(tally, "repair.begin", "repair.end")
+    assert (done.changed, done.before["queue"], done.after["queue"]) == (4, 50, 100)
+    assert before.correlation_id == after.correlation_id == done.correlation_id
+    assert (before.reason, before.actor["user"]) == ("the worker is back", "olga")
+    assert before.details["health"]["queue"] == 50  # type: ignore[index,call-overload]
+    assert (after.details["state"], after.details["changed"]) == ("done", 4)
+
+
+def test_an_action_rests_and_says_until_when(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        steward = Steward(tally.bind(OPERATOR))
+        steward.repair("check", reason="a look")
+        with pytest.raises(StateConflict, match=r"done again at \d{4}-\d\d-\d\dT"):
+            steward.repair("check", reason="a look")
+        steward.repair("requeue", reason="another action does not rest")
+
+
+def test_twenty_repairs_are_made_within_an_hour(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        steward = Steward(tally.bind(OPERATOR))
+        for number in range(20):
+            steward.repair("release_lease", target=f"job-{number}", reason="a test")
+        with pytest.raises(StateConflict, match="20 repairs were made within an hour"):
+            steward.repair("release_lease", target="one more", reason="a test")
+
+
+def test_an_unknown_repair_names_the_right_ones(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally, pytest.raises((InvalidInput, InvalidRecord)) as refused:
+        Steward(tally.bind(OPERATOR)).repair("reboot", reason="a test")  # type: ignore[arg-type]
+    assert "'requeue', 'release_lease', 'check'" in str(refused.value)
+
+
+def test_repairs_are_for_an_operator_and_what_destroys_for_a_person(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        with pytest.raises(Denied):
+            Steward(tally.bind(ADA)).repair("requeue", reason="a test")
+        agent = Actor(user="olga", role="operator", agent="bot")
+        with pytest.raises(Denied):
+            Steward(tally.bind(agent)).repair("purge", reason="a test")
+        with pytest.raises(Denied) as refused:
+            Steward(tally.bind(OPERATOR)).rollback("an act", mode="apply", reason="a test")
+        assert refused.value.reason == "confirm_token_required"
+
+
+def test_a_lease_of_a_dead_process_is_released_and_that_of_a_living_one_is_not(
+    open_sqlite: OpenTally,
+) -> None:
+    import os
+    import socket
+    import subprocess
+    import sys
+
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with open_sqlite() as tally:
+        now = services_of(tally).store.clock.now()
+        later = now + 30 * 60 * 1_000_000
+        [first, second] = _remember(tally, ADA, 2)
+        held = f"{socket.gethostname()}:{gone.pid}-x:1"
+        [leaked] = add_jobs(tally, [first], ADA, state="leased", leased_by=held, due_at=later)
+        steward = Steward(tally.bind(OPERATOR))
+        assert steward.repair("release_lease", reason="a dead worker").facts == {"jobs": [leaked]}
+        held = f"{socket.gethostname()}:{os.getpid()}-x:1"
+        add_jobs(tally, [second], ADA, state="leased", leased_by=held, due_at=later)
+        assert steward.repair("release_lease", target="none", reason="a look").changed == 0
+
+
+def test_reembed_makes_the_vectors_that_were_lost(open_sqlite: OpenTally) -> None:
+    with open_sqlite(embedder="static") as tally:
+        _remember(tally, ADA, 6)
+        services = services_of(tally)
+        services.store.database.write(lambda tx: tx.execute(delete(tables.vectors)), name="test")
+        done = Steward(tally.bind(OPERATOR)).repair("reembed", reason="vectors were lost")
+        assert (done.before["index"], done.after["index"], done.changed) == (80, 100, 6)
+
+
+def _take_back(steward: Steward, **selection: Any) -> tuple[Repair, Repair]:
+    seen = steward.recover_many(reason="a wrong sweep", **selection)
+    done = steward.recover_many(
+        reason="a wrong sweep", mode="apply", confirm_token=seen.confirm_token, **selection
+    )
+    return seen, done
+
+
+def test_what_a_caller_did_is_previewed_and_taken_back_whole(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        ids = _remember(tally, ADA, 6)
+        since = services_of(tally).store.clock.now()
+        crawler = tally.bind(Actor(user="ada", agent="crawler"))
+        for memory_id in ids[:3]:
+            crawler.forget(memory_id, reason="a sweep")
+        added = crawler.remember("The crawler was here.")
+        crawler.modify(ids[3], content="Fact 3 is wrong.", reason="a sweep")
+        crawler.modify(ids[4], content="Fact 4 is wrong.", reason="a sweep")
+        tally.bind(ADA).modify(ids[4], content="Fact 4 is mine.", reason="a correction")
+        seen, done = _take_back(Steward(tally.bind(ADA)), by_actor="ada/crawler", since=since)
+        assert seen.changed == done.changed == 5
+        assert seen.facts == {"recovered": 3, "forgotten": 1, "restored": 1, "changed_since": 1}
+        texts = {each.id: each.content for each in tally.bind(ADA).memories()}
+        acts = {
+            entry.correlation_id
+            for memory_id in ids[:4]
+            for entry in tally.bind(ADA).history(memory_id)[-1:]
+        }
+    assert texts == {
+        **{memory_id: f"Fact {number} of many." for number, memory_id in enumerate(ids)},
+        ids[4]: "Fact 4 is mine.",
+    }
+    assert added.id not in texts
+    assert acts == {done.correlation_id}
+
+
+def test_an_act_is_rolled_back_by_its_correlation(open_sqlite: OpenTally) -> None:
+    with open_sqlite(owner=OPERATOR) as tally:
+        ids = _remember(tally, OPERATOR, 3)
+        since = services_of(tally).store.clock.now()
+        mine = tally.bind(OPERATOR)
+        for memory_id in ids:
+            mine.forget(memory_id, reason="a sweep")
+        _, done = _take_back(Steward(mine), since=since)
+        steward = Steward(mine)
+        seen = steward.rollback(done.correlation_id, reason="on second thought")
+        assert seen.facts == {}
+        assert seen.changed == 0
+
+
+def test_a_token_confirms_exactly_the_preview(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        ids = _remember(tally, ADA, 2)
+        since = services_of(tally).store.clock.now()
+        ada = tally.bind(ADA)
+        ada.forget(ids[0], reason="a sweep")
+        seen = Steward(ada).recover_many(by_actor="ada", since=since, reason="a test")
+        ada.forget(ids[1], reason="a sweep")
+        with pytest.raises(StateConflict):
+            Steward(ada).recover_many(
+                by_actor="ada",
+                since=since,
+                reason="a test",
+                mode="apply",
+                confirm_token=seen.confirm_token,
+            )
+
+
+def test_nobody_takes_back_what_others_did_in_scopes_that_are_closed_to_him(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        [memory_id] = _remember(tally, ADA, 1)
+        tally.bind(ADA).forget(memory_id, reason="a sweep")
+        bob = tally.bind(Actor(user="bob"))
+        bob.remember("Bob is here.")
+        seen = Steward(bob).recover_many(by_actor="ada", since=1, reason="a test")
+        assert (seen.changed, seen.confirm_token) == (0, None)
+        assert seen.facts["refused"] > 0  # type: ignore[operator]
+
+
+def test_an_older_tally_is_embedded_in_portions(open_sqlite: OpenTally) -> None:
+    with open_sqlite(embedder="static") as tally:
+        _remember(tally, ADA, 10)
+        ada = Steward(tally.bind(ADA))
+        told = ada.backfill("embed", portion=4, reason="a new embedder")
+        assert (told.total, told.portion, told.enqueued) == (10, 4, 0)
+        assert told.tokens > 0
+        with pytest.raises(InvalidInput, match="learning"):
+            ada.backfill("learn", reason="from before")
+
+
+def test_an_older_tally_is_learned_in_portions_that_go_on(open_sqlite: OpenTally) -> None:
+    from tallystick.testing import ScriptedLearner
+
+    settings = Settings(learning="review")
+    with open_sqlite(settings=settings, learning_model=ScriptedLearner({})) as tally:
+        texts = [f"Fact {number} of many." for number in range(5)]
+        tally.bind(ADA).remember_many(texts, mode="raw")
+        ada = Steward(tally.bind(ADA))
+        portions = [
+            ada.backfill("learn", portion=2, reason="from before", mode="apply") for _ in range(3)
+        ]
+        assert [(each.enqueued, each.is_over) for each in portions] == [
+            (2, False),
+            (2, False),
+            (1, True),
+        ]
+        assert len(tally.bind(ADA).jobs.list(kind="learn")) == 5
