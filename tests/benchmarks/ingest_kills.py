@@ -5,7 +5,7 @@ twice, and what it costs beside an import that nobody disturbs.
 
 The processes are killed with signal 9 at moments drawn at random, evenly over the work. Processor
 time is that of the work: of each process what it took to start is left out, which is until it has
-opened the tally and loaded the adapter and the embedder. Each says how much that was.
+opened the tally and loaded the adapter, the embedder and the rules of redaction. Each says how much that was.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def work(place: Path, import_id: str) -> None:
         services = services_of(tally)
         load_adapter(services.settings, "mailbox")
         fingerprint_of(services.memory)
+        services.memory.redactor.redact_text("Its rules are loaded.")
         job_id = Ingest(tally.bind(ADA)).resume(import_id).job_id
         print(time.process_time(), flush=True)
         services_of(tally).background.run_one(str(job_id), "import")
@@ -79,6 +80,7 @@ def measure(place: Path, messages: int, kills: int) -> Kills:
     """Import a mailbox twice, with and without kills; the tally of the second one stays at
     `place / "killed"`.
     """
+    place.mkdir(parents=True, exist_ok=True)
     box = place / "letters.mbox"
     write_mailbox(box, messages)
     whole, _, seconds, _ = _run(place / "whole", box, [])
