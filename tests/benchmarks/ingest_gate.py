@@ -65,7 +65,9 @@ def killed(place: Path, messages: int, kills: int) -> Iterator[Bar]:
         )
         share = f"{found:,} with {newest.waiting:,} waiting for vectors"
         is_before = newest.waiting == newest.counters.stored == messages
-        yield Bar("found by a word, before any vector", share, "all", found == messages and is_before)
+        yield Bar(
+            "found by a word, before any vector", share, "all", found == messages and is_before
+        )
         leaked = 0
         for number in range(0, messages, max(1, messages // 200)):
             for actor in (_ADA, _BOB):

@@ -19,7 +19,7 @@ import inspect
 import re
 import sqlite3
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,9 +40,28 @@ _BESIDE = (
     *("fractions", "getpass", "gettext", "gzip", "html", "http", "imaplib", "ipaddress", "keyword"),
     *("linecache", "locale", "logging", "lzma", "math", "multiprocessing", "netrc", "numbers"),
     *("operator", "os", "pathlib", "pdb", "pickle", "poplib", "profile", "queue", "random", "re"),
-    *("reprlib", "sched", "select", "selectors", "shelve", "signal", "smtplib", "socket", "sqlite3"),
+    *(
+        "reprlib",
+        "sched",
+        "select",
+        "selectors",
+        "shelve",
+        "signal",
+        "smtplib",
+        "socket",
+        "sqlite3",
+    ),
     *("ssl", "stat", "string", "struct", "tarfile", "time", "timeit", "tokenize", "trace", "types"),
-    *("typing", "unicodedata", "unittest", "urllib.parse", "urllib.request", "uuid", "wave", "zlib"),
+    *(
+        "typing",
+        "unicodedata",
+        "unittest",
+        "urllib.parse",
+        "urllib.request",
+        "uuid",
+        "wave",
+        "zlib",
+    ),
     *("weakref", "xml.etree.ElementTree", "zipfile", "traceback", "tracemalloc", "warnings"),
 )
 """Modules that no question asks for."""
@@ -73,7 +92,7 @@ def load_questions() -> tuple[list[Question], str]:
     return [Question(*line.split("\t")) for line in lines], hashlib.sha256(content).hexdigest()
 
 
-def write_library(folder: Path, modules: Sequence[str]) -> int:
+def write_library(folder: Path, modules: Iterable[str]) -> int:
     """Write a file for each module; return the number of sections."""
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -146,6 +165,7 @@ def chroma_pipeline(folder: Path, place: Path, embedder: Any) -> Way:
     way to ask.
     """
     import chromadb
+    from chromadb.config import Settings
     from llama_index.core import SimpleDirectoryReader
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.ingestion import IngestionPipeline
@@ -168,7 +188,7 @@ def chroma_pipeline(folder: Path, place: Path, embedder: Any) -> Way:
         async def _aget_query_embedding(self, query: str) -> list[float]:
             return self._get_query_embedding(query)
 
-    settings = chromadb.Settings(anonymized_telemetry=False)
+    settings = Settings(anonymized_telemetry=False)
     collection = chromadb.PersistentClient(str(place), settings).create_collection("files")
     reader = SimpleDirectoryReader(str(folder), required_exts=[".md"])
     pipeline = IngestionPipeline(
@@ -179,7 +199,7 @@ def chroma_pipeline(folder: Path, place: Path, embedder: Any) -> Way:
         page = nodes[start : start + 1_000]
         collection.add(
             ids=[node.node_id for node in page],
-            embeddings=[node.embedding for node in page],
+            embeddings=[node.embedding or [] for node in page],
             documents=[node.get_content(metadata_mode=MetadataMode.NONE) for node in page],
             metadatas=[{"file_path": str(node.metadata["file_path"])} for node in page],
         )
@@ -216,7 +236,9 @@ def main() -> None:
     argparse.ArgumentParser(description="Questions over the standard library.").parse_args()
     with tempfile.TemporaryDirectory() as place:
         found, count, digest = measure(Path(place) / "library", Path(place))
-    table = Table("way", f"R@{FIRST}", "words", title=f"{count:,} sections, questions {digest[:12]}")
+    table = Table(
+        "way", f"R@{FIRST}", "words", title=f"{count:,} sections, questions {digest[:12]}"
+    )
     for name, each in found.items():
         table.add_row(name, f"{each.recall:.3f}", f"{each.words:.0f}")
     Console().print(table)
