@@ -98,7 +98,7 @@ def hostile(place: Path) -> Iterator[Bar]:
 
 
 class _Pages(BaseHTTPRequestHandler):
-    """A site of so many pages, each of which leads to the next ten, and to one that is forbidden."""
+    """A site of so many pages, each of which leads to ten others, and to one that is forbidden."""
 
     count: ClassVar[int] = 30
     asked: ClassVar[Counter[str]] = Counter()

@@ -1,5 +1,5 @@
-"""Questions over the documentation of Python's standard library as files: how often the section that
-answers is among the first five, here, in LlamaIndex's pipeline with Chroma, and in plain FTS5.
+"""Questions over the documentation of Python's standard library as files: how often the section
+that answers is among the first five, here, in LlamaIndex's pipeline with Chroma, and in plain FTS5.
 
     python -m tests.benchmarks.library
 
