@@ -262,6 +262,10 @@ bench-secrets: $(VENV)/.dev ## count the formats of secrets that are caught, and
 bench-extraction: $(VENV)/.dev ## measure reading pages and PDFs into text beside trafilatura and pypdfium2 alone; exits 1 above twice their time
 	@$(BIN)/python -m tests.benchmarks.extraction $(ARGS)
 
+.PHONY: gate-ingest
+gate-ingest: $(VENV)/.dev ## measure what an import promises, each beside its bar; exits 1 where one fails
+	@$(BIN)/python -m tests.benchmarks.ingest_gate $(ARGS)
+
 .PHONY: release
 release: $(VENV)/release/.made ## build and check a release in dist/: wheel, sdist, thin distributions, SBOM; ARGS=--extras installs each extra
 	@UV=$(UV) $(VENV)/release/bin/python -m tests.release $(ARGS)

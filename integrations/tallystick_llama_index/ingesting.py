@@ -58,7 +58,7 @@ class TallySink(TransformComponent):
     What the pipeline's cache or docstore leaves out was stored before.
     """
 
-    name: str
+    name: str = "pipeline"
     """What the nodes come from."""
     _binder: Any = PrivateAttr()
 
@@ -70,7 +70,8 @@ class TallySink(TransformComponent):
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
     ) -> None:
-        super().__init__(name=name)
+        super().__init__()
+        self.name = name
         self._binder = Binder(
             tally, runtime="llama_index", piece="TallySink", actor=actor, scope=scope
         )

@@ -17,12 +17,10 @@ from tests.core.ingest.folder_source import Folder
 
 from tallystick import Actor, Tally
 from tallystick.records import NewMemory, SourceRef
-from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick_ingest import Ingest
 from tallystick_ingest.chunking import chunk
 
-_SOURCES = {"folder": "tests.benchmarks.ingest:Hundreds"}
 _BATCH = 100
 _ADA = Actor(user="ada")
 
@@ -82,8 +80,7 @@ def main() -> None:
 
 def measure(place: Path, folder: Path) -> Iterator[tuple[str, float]]:
     """Yield the seconds that each way takes, in a new tally of its own."""
-    settings = Settings(sources=_SOURCES)
-    with Tally.open(place / "loop", background=False, settings=settings) as tally:
+    with Tally.open(place / "loop", background=False) as tally:
         bound = tally.bind(_ADA)
         bound.remember("The embedder is loaded.")
         start = time.perf_counter()
@@ -91,17 +88,17 @@ def measure(place: Path, folder: Path) -> Iterator[tuple[str, float]]:
         while batch := list(islice(rest, _BATCH)):
             bound.remember_many(batch)
         yield "loop of remember_many", time.perf_counter() - start
-    with Tally.open(place / "import", background=False, settings=settings) as tally:
+    with Tally.open(place / "import", background=False) as tally:
         bound = tally.bind(_ADA)
         bound.remember("The embedder is loaded.")
         start = time.perf_counter()
-        started = Ingest(bound).start_import(folder, adapter="folder")
+        started = Ingest(bound).start_import(folder, adapter="files")
         services_of(tally).background.run_one(str(started.job_id), "import")
         yield "import, found by words", time.perf_counter() - start
         tally.drain()
         yield "import, with vectors", time.perf_counter() - start
         start = time.perf_counter()
-        Ingest(bound).start_import(folder, adapter="folder")
+        Ingest(bound).start_import(folder, adapter="files")
         tally.drain()
         yield "import again, unchanged", time.perf_counter() - start
 

@@ -5,7 +5,8 @@ twice, and what it costs beside an import that nobody disturbs.
 
 The processes are killed with signal 9 at moments drawn at random, evenly over the work. Processor
 time is that of the work: of each process what it took to start is left out, which is until it has
-opened the tally and loaded the adapter and the embedder. Each says how much that was.
+opened the tally and loaded the adapter, the embedder and the rules of redaction. Each says how much
+that was.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def work(place: Path, import_id: str) -> None:
         services = services_of(tally)
         load_adapter(services.settings, "mailbox")
         fingerprint_of(services.memory)
+        services.memory.redactor.redact_text("Its rules are loaded.")
         job_id = Ingest(tally.bind(ADA)).resume(import_id).job_id
         print(time.process_time(), flush=True)
         services_of(tally).background.run_one(str(job_id), "import")
@@ -79,12 +81,13 @@ def measure(place: Path, messages: int, kills: int) -> Kills:
     """Import a mailbox twice, with and without kills; the tally of the second one stays at
     `place / "killed"`.
     """
+    place.mkdir(parents=True, exist_ok=True)
     box = place / "letters.mbox"
     write_mailbox(box, messages)
     whole, _, seconds, _ = _run(place / "whole", box, [])
     chance = random.Random(7)
     # A process lives as long as it takes to start, and for a part of the work.
-    lives = [chance.uniform(0.5, 1.5) * seconds / (kills + 1) for _ in range(kills)]
+    lives = [chance.uniform(0.4, 1.4) * seconds / (kills + 1) for _ in range(kills)]
     resumed, starts, _, unkilled = _run(place / "killed", box, lives)
     expected = {f"heron{number}q" for number in range(messages)}
     with Tally.open(place / "killed", background=False) as tally:
@@ -95,7 +98,7 @@ def measure(place: Path, messages: int, kills: int) -> Kills:
         twice=sum(count - 1 for count in found.values()),
         whole=whole,
         resumed=resumed,
-        start=starts / (kills + 1),
+        start=starts / (kills - unkilled + 1),
         unkilled=unkilled,
     )
 
@@ -119,7 +122,7 @@ def _run(place: Path, box: Path, lives: list[float]) -> tuple[float, float, floa
         import_id = Ingest(tally.bind(ADA)).start_import(box, adapter="mailbox").id
     command = [sys.executable, "-m", "tests.benchmarks.ingest_kills"]
     command += ["--place", str(place), "--resume", import_id]
-    before, starts, unkilled = _processor_time(), 0.0, 0
+    before, starts, killed, unkilled, took = _processor_time(), 0.0, 0, 0, 0.0
     for life in [*lives, None]:
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
@@ -128,12 +131,18 @@ def _run(place: Path, box: Path, lives: list[float]) -> tuple[float, float, floa
         try:
             code = child.wait(life)
             assert code == 0
-            unkilled += life is not None
+            if life is not None:
+                # It has ended before it could be killed: no more is left to do.
+                unkilled = len(lives) - killed
+                break
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
-        child.stdout.close()
-    return _processor_time() - before - starts, starts, time.monotonic() - started, unkilled
+            killed += 1
+        finally:
+            took = time.monotonic() - started
+            child.stdout.close()
+    return _processor_time() - before - starts, starts, took, unkilled
 
 
 def _processor_time() -> float:

@@ -1,5 +1,5 @@
-"""Questions over the documentation of Python's standard library as files: how often the section that
-answers is among the first five, here, in LlamaIndex's pipeline with Chroma, and in plain FTS5.
+"""Questions over the documentation of Python's standard library as files: how often the section
+that answers is among the first five, here, in LlamaIndex's pipeline with Chroma, and in plain FTS5.
 
     python -m tests.benchmarks.library
 
@@ -19,7 +19,7 @@ import inspect
 import re
 import sqlite3
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -92,7 +92,7 @@ def load_questions() -> tuple[list[Question], str]:
     return [Question(*line.split("\t")) for line in lines], hashlib.sha256(content).hexdigest()
 
 
-def write_library(folder: Path, modules: Sequence[str]) -> int:
+def write_library(folder: Path, modules: Iterable[str]) -> int:
     """Write a file for each module; return the number of sections."""
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
@@ -165,6 +165,7 @@ def chroma_pipeline(folder: Path, place: Path, embedder: Any) -> Way:
     way to ask.
     """
     import chromadb
+    from chromadb.config import Settings
     from llama_index.core import SimpleDirectoryReader
     from llama_index.core.base.embeddings.base import BaseEmbedding
     from llama_index.core.ingestion import IngestionPipeline
@@ -187,7 +188,7 @@ def chroma_pipeline(folder: Path, place: Path, embedder: Any) -> Way:
         async def _aget_query_embedding(self, query: str) -> list[float]:
             return self._get_query_embedding(query)
 
-    settings = chromadb.Settings(anonymized_telemetry=False)
+    settings = Settings(anonymized_telemetry=False)
     collection = chromadb.PersistentClient(str(place), settings).create_collection("files")
     reader = SimpleDirectoryReader(str(folder), required_exts=[".md"])
     pipeline = IngestionPipeline(
@@ -198,7 +199,7 @@ def chroma_pipeline(folder: Path, place: Path, embedder: Any) -> Way:
         page = nodes[start : start + 1_000]
         collection.add(
             ids=[node.node_id for node in page],
-            embeddings=[node.embedding for node in page],
+            embeddings=[node.embedding or [] for node in page],
             documents=[node.get_content(metadata_mode=MetadataMode.NONE) for node in page],
             metadatas=[{"file_path": str(node.metadata["file_path"])} for node in page],
         )

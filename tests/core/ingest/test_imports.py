@@ -680,7 +680,8 @@ def test_options_are_of_the_schema_of_the_adapter_and_kept_at_a_resync(
             options,
             ImportCounters(seen=15, unchanged=15),
         )
-        for wrong in ({"depth": 2}, {"exclude": "0*.md"}, {"largest": 0}):
+        wrongs: list[JsonObject] = [{"depth": 2}, {"exclude": "0*.md"}, {"largest": 0}]
+        for wrong in wrongs:
             with pytest.raises(InvalidInput, match=r"It takes exclude, largest\."):
                 ingest.start_import(folder, adapter="files", options=wrong)
         with pytest.raises(InvalidInput, match="mailbox takes none"):
@@ -695,14 +696,10 @@ def test_private_addresses_are_for_callers_of_this_machine(open_sqlite: OpenTall
         assert started.options == options
         for actor in (ADA.on("http"), ADA.on("mcp"), ADA.replace(agent="coder")):
             ingest = Ingest(tally.bind(actor))
-            for call in (
-                lambda ingest=ingest: ingest.start_import(
-                    address, adapter="crawl", options=options
-                ),
-                lambda ingest=ingest: ingest.resync(started.id),
-            ):
-                with pytest.raises(InvalidInput, match="this machine"):
-                    call()
+            with pytest.raises(InvalidInput, match="this machine"):
+                ingest.start_import(address, adapter="crawl", options=options)
+            with pytest.raises(InvalidInput, match="this machine"):
+                ingest.resync(started.id)
 
 
 def test_a_source_is_imported_again_by_its_schedule(open_tally: OpenTally, folder: Path) -> None:

@@ -27,11 +27,13 @@ def _kinds(items: list[tuple[str, Yielded | None]], start: str | None = None) ->
     ]
 
 
-def test_a_checkpoint_comes_after_a_hundred_records_and_at_the_end() -> None:
+def test_a_checkpoint_comes_after_twenty_five_records_and_at_the_end() -> None:
     kinds = _kinds([(str(number), Unchanged(str(number))) for number in range(150)])
 
-    assert [kind for kind in kinds if kind.startswith("@")] == ["@99", "@149"]
-    assert (kinds[100], kinds[-1]) == ("@99", "@149")
+    assert [kind for kind in kinds if kind.startswith("@")] == [
+        f"@{number}" for number in (24, 49, 74, 99, 124, 149)
+    ]
+    assert (kinds[25], kinds[-1]) == ("@24", "@149")
 
 
 def test_a_checkpoint_comes_before_what_would_make_a_batch_too_large() -> None:
