@@ -89,7 +89,7 @@ class World:
 
     def __init__(self, folder: Path, incident: dict[str, Any], *, with_loop: bool) -> None:
         self.incident, self.kind = incident, str(incident["kind"])
-        self.clock = Clock()
+        self.clock, self.has_loop = Clock(), with_loop
         autonomy = "execute" if with_loop else "off"
         self.tally = Tally.open(
             folder,
@@ -201,10 +201,10 @@ class World:
     # What goes on
 
     def turn(self) -> None:
-        """Let 15 seconds pass, and the worker do what is due; what its provider or disk does not
+        """Let 15 seconds pass, a minute with alerts only, and the worker do what is due; what its provider or disk does not
         let it do dies again.
         """
-        self.clock.at += TURN_US
+        self.clock.at += TURN_US if self.has_loop else MINUTE_US
         if self.clock.at < self.ends_at:
             code = "model_unavailable" if self.kind == "provider_outage" else "read_only_tally"
             again = (
@@ -220,7 +220,7 @@ class World:
             .values(state="failed", error_code=OF_THE_TEXT, due_at=None)
         )
         self.services.store.database.write(lambda tx: tx.execute(poisoned), name="bench")
-        self.services.background.runner.run(["embed"])
+        self.services.background.runner.run(["embed", "reembed"])
 
     @property
     def is_solved(self) -> bool:
@@ -266,17 +266,20 @@ def play(folder: Path, incident: dict[str, Any], *, with_loop: bool) -> Played:
     world = World(folder, incident, with_loop=with_loop)
     begun = world.clock.at
     person_at = begun + PERSON * MINUTE_US
-    alone, actions, fruitless, safety = True, 0, 0, 0
+    alone, has_acted, turns, actions, fruitless = True, False, 0, 0, 0
     with world.tally:
         before = len(world.bound.memories(limit=100))
         while world.clock.at < begun + LONGEST * MINUTE_US:
             world.turn()
-            if world.is_solved:
+            turns += 1
+            # Looked at each minute, and after an action: it takes longer than the turn.
+            if (not with_loop or has_acted or turns % 4 == 0) and world.is_solved:
                 break
+            has_acted = False
             if with_loop:
                 done = world.loop.turn()
                 for repair in () if done is None else done.repairs:
-                    actions += 1
+                    actions, has_acted = actions + 1, True
                     fruitless += repair.changed == 0
             if world.clock.at >= person_at and (not with_loop or _is_asked(world)):
                 world.person_acts()

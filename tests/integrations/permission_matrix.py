@@ -173,6 +173,12 @@ class World:
             "job_id": lambda: self.job,
             "token_id": lambda: self.ada.tokens.make("t").id,
             "scope": lambda: self.space,
+            "domain": lambda: "queue",
+            "analysis": lambda: "usage",
+            "work": lambda: "embed",
+            "subject": lambda: self.memory.id,
+            "act": lambda: "none",
+            "since": lambda: 1,
             "import_id": lambda: self.imported,
             "document_id": lambda: self.document,
             "target": lambda: self.folder,
@@ -186,6 +192,8 @@ class World:
             "into": lambda: "project:apollo" if self.scope == "private:ada" else "private:ada",
         }
         special: dict[str, Callable[[], dict[str, Any]]] = {
+            # An action rests, but for another target.
+            "repair": lambda: {"action": "release_lease", "target": self.memory.id},
             "add_document": lambda: {"content": "The tide turns.", "name": "tide"},
             "recover": lambda: {"memory_id": self.forgotten},
             "prove_unreachable": lambda: {"memory_id": self.forgotten},
