@@ -17,7 +17,7 @@ from tallystick.memory import MemoryContext
 from tallystick.memory import reviews as decisions
 from tallystick.memory.change import CHANGEABLE, apply_modify, forget_one, recover_memory
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.records import Actor, JournalEntry, Json, Scope
+from tallystick.records import Actor, JournalEntry, Json, Memory, Scope
 from tallystick.storage import Connection
 from tallystick.storage.rows import (
     journal_reading,

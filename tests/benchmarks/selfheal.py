@@ -27,10 +27,10 @@ from typing import Any
 
 from sqlalchemy import delete, update
 
-from tallystick.records import Actor
+from tallystick.records import Actor, Autonomy
 from tallystick.settings import Settings
 from tallystick.storage.engine import tables
-from tallystick.storage.rows import journal, jobs, memories
+from tallystick.storage.rows import jobs, journal, memories
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick_steward import Steward
@@ -90,7 +90,7 @@ class World:
     def __init__(self, folder: Path, incident: dict[str, Any], *, with_loop: bool) -> None:
         self.incident, self.kind = incident, str(incident["kind"])
         self.clock, self.has_loop = Clock(), with_loop
-        autonomy = "execute" if with_loop else "off"
+        autonomy: Autonomy = "execute" if with_loop else "off"
         self.tally = Tally.open(
             folder,
             owner=OWNER,
@@ -253,7 +253,11 @@ class World:
         for action, _ in propose(self.services.memory, read(self.services.memory)):
             if action == "recover_many":
                 since = self.clock.at - 3 * 60 * MINUTE_US
-                chosen = {"by_actor": "olga/cleaner", "since": since, "reason": "a wrong sweep"}
+                chosen: dict[str, Any] = {
+                    "by_actor": "olga/cleaner",
+                    "since": since,
+                    "reason": "a wrong sweep",
+                }
                 seen = steward.recover_many(**chosen)
                 if seen.confirm_token is not None:
                     steward.recover_many(**chosen, mode="apply", confirm_token=seen.confirm_token)

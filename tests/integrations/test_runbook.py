@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.terminals import invoke
 
+from tallystick.settings import Settings
 from tallystick.tally import Tally
 from tallystick_steward import Steward
 
@@ -89,3 +90,26 @@ def test_the_rules_of_the_page_ask_for_measures_that_there_are(tmp_path: Path) -
         asked = set(re.findall(r"(\w+)=", labels))
         # A measure without a sample has no labels yet.
         assert asked <= names[name] or not names[name]
+
+
+@pytest.mark.parametrize(
+    ("preset", "retention", "personal", "secrets"),
+    [
+        ("strict", "metadata_only", True, "refuse"),
+        ("team", "redacted_payloads", False, "redact"),
+        ("full", "full_payloads", False, "redact"),
+    ],
+)
+def test_a_preset_of_redaction_is_chosen_with_a_new_tally(
+    preset: str, retention: str, personal: bool, secrets: str, tmp_path: Path
+) -> None:
+    where = tmp_path / "tally"
+    env = {"TALLYSTICK_TALLY": str(where)}
+    result = invoke(["init", "--redaction", preset], env=env)
+    assert result.exit_code == 0, f"{result.output}{result.exception or ''}"
+    settings = Settings.read(where)
+    assert settings.retention == retention
+    assert settings.redact_pii is personal
+    assert settings.secrets_in_memory == secrets
+    unknown = invoke(["init", "--redaction", "loose"], env=env)
+    assert "strict, team, full" in f"{unknown.output}{unknown.exception or ''}"
