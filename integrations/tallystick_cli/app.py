@@ -36,8 +36,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
             "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw"
         },
         "Stewardship": {
-            "stewardship": "health alerts metrics events timeline repair rollback take-back backfill "
-            "resume-autonomy analytics"
+            "stewardship": "health alerts metrics events timeline repair rollback take-back "
+            "backfill resume-autonomy analytics"
         },
         "Checkpoints of LangGraph": {"runs": "state verify-threads import-checkpoints"},
         "Upkeep": {

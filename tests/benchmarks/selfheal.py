@@ -201,8 +201,8 @@ class World:
     # What goes on
 
     def turn(self) -> None:
-        """Let 15 seconds pass, a minute with alerts only, and the worker do what is due; what its provider or disk does not
-        let it do dies again.
+        """Let 15 seconds pass, a minute with alerts only, and the worker do what is due; what its
+        provider or disk does not let it do dies again.
         """
         self.clock.at += TURN_US if self.has_loop else MINUTE_US
         if self.clock.at < self.ends_at:

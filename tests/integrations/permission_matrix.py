@@ -352,6 +352,8 @@ def way_of_own(place: str) -> Way:
         headers = {} if has_scope else {"tallystick-scope": world.scope}
         body = _BODIES[place](world) if place in _BODIES else None
         options: dict[str, Any] = {} if body is None else {"json": body}
+        if place == "GET /events/stream":
+            options["params"] = {"follow": False}
         response = visitor.http.request(
             method, PREFIX + path.format(**parts), headers=headers, **options
         )
