@@ -17,7 +17,7 @@ from tallystick.memory import MemoryContext
 from tallystick.memory import reviews as decisions
 from tallystick.memory.change import CHANGEABLE, apply_modify, forget_one, recover_memory
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.records import Actor, JournalEntry, Json, Scope
+from tallystick.records import Actor, JournalEntry, Json, Memory, Scope
 from tallystick.storage import Connection
 from tallystick.storage.rows import (
     journal_reading,
@@ -179,6 +179,8 @@ def take_back(
     whole. Raises StateConflict where it changed since, Denied, NotFound.
     """
 
+    vectors = _vectors(context, actor, selection)
+
     def unit(tx: Connection) -> Plan:
         now = context.store.clock.now()
         chosen = plan(tx, context, actor, selection)
@@ -187,7 +189,7 @@ def take_back(
         )
         write = MemoryWrite(tx, context, actor, now, correlation_id)
         for entry in chosen.entries:
-            _undo(write, entry, reason)
+            _undo(write, entry, reason, vectors.get(entry.audit_id))
         return chosen
 
     with context.gate.journaling(actor):
@@ -212,21 +214,50 @@ def take_back(
     return done
 
 
-def _undo(write: MemoryWrite, entry: JournalEntry, reason: str) -> None:
-    stored = memories.get(write.tx, str(entry.subject_id))
+def _vectors(context: MemoryContext, actor: Actor, selection: Selection) -> dict[str, bytes | None]:
+    """Return the vectors of what comes back, by the entry that took it away: made before the
+    transaction, as the embedder may be slow. The token says that the texts are still those.
+    """
+    with context.store.database.read() as connection:
+        chosen = plan(connection, context, actor, selection)
+        texts = {
+            entry.audit_id: memory
+            for entry in chosen.entries
+            if entry.event != "memory.add"
+            and (memory := _earlier(connection, str(entry.subject_id), entry.event)) is not None
+        }
+    return {audit_id: context.vector_for(memory) for audit_id, memory in texts.items()}
+
+
+def _earlier(connection: Connection, memory_id: str, event: str) -> Memory | None:
+    """Return a memory with the text that it has once an event is undone; None where that is
+    erased.
+    """
+    stored = memories.get(connection, memory_id)
+    if stored is None or event == "memory.forget":
+        return None if stored is None else stored.memory
+    version = stored.memory.version
+    before = memory_versions.earlier_body(connection, stored.doc, version, lambda body: True)
+    if before is None:
+        return None
+    fields: dict[str, Any] = {name: before[name] for name in CHANGEABLE if name in before}
+    return stored.memory.replace(**fields)
+
+
+def _undo(write: MemoryWrite, entry: JournalEntry, reason: str, vector: bytes | None) -> None:
+    memory_id = str(entry.subject_id)
+    stored = memories.get(write.tx, memory_id)
     assert stored is not None
     if entry.event == "memory.add":
         forget_one(write, write.permit(stored, "delete"), reason)
         return
     if entry.event == "memory.forget":
         again = recover_memory(write.tx, write.context, stored, write.now)
-        write.rewrite(write.permit(stored, "delete"), again, "memory.recover", reason=reason)
+        permitted = write.permit(stored, "delete")
+        write.rewrite(permitted, again, "memory.recover", reason=reason, vector=vector)
         return
-    version = stored.memory.version
-    before = memory_versions.earlier_body(write.tx, stored.doc, version, lambda body: True)
-    if before is None:
-        raise StateConflict(stored.memory.id, state="erased", reason="its text was destroyed")
-    fields: dict[str, Any] = {name: before[name] for name in CHANGEABLE if name in before}
-    memory = stored.memory.replace(**fields)
+    memory = _earlier(write.tx, memory_id, entry.event)
+    if memory is None:
+        raise StateConflict(memory_id, state="erased", reason="its text was destroyed")
     changed = [name for name in CHANGEABLE if getattr(memory, name) != getattr(stored.memory, name)]
-    apply_modify(write, write.permit(stored, "correct"), memory, None, changed, reason)
+    apply_modify(write, write.permit(stored, "correct"), memory, vector, changed, reason)

@@ -26,7 +26,18 @@ from tallystick_cli.output import print_view
 from tallystick_cli.session import confirm, require_person
 
 _RETENTION = """Runs are recorded with what the model saw and answered. redacted_payloads keeps it
-without secrets, full_payloads as it was (needed to replay exactly), metadata_only keeps no text."""
+without secrets, full_payloads as it was (needed to replay exactly), metadata_only keeps no text.
+A preset chooses redaction with it: strict, team or full."""
+PRESETS: Mapping[str, Mapping[str, str]] = {
+    "strict": {
+        "retention": "metadata_only",
+        "redact_pii": "true",
+        "secrets_in_memory": "refuse",
+    },
+    "team": {"retention": "redacted_payloads", "redact_pii": "false"},
+    "full": {"retention": "full_payloads", "redact_pii": "false"},
+}
+"""Settings of redaction that go together, by the name that `tally init` takes."""
 _JOURNAL = """The journal lists every change of memory and who made it. It can be kept for a
 number of days (90 or 180 are usual), or for ever (`keep`)."""
 _TOMBSTONES = """What is forgotten can be recovered for a while. After a number of days (30 are
@@ -59,6 +70,9 @@ def init(
     owner: Annotated[str, "Who acts where a runtime names nobody."] = "local",
     project: Annotated[tuple[str, ...], "A project of the owner."] = (),
     retention: str | None = None,
+    redaction: Annotated[
+        str | None, "A preset of what is redacted and kept: strict, team or full."
+    ] = None,
     time_zone: str | None = None,
 ) -> Answer:
     """Make a tally: name its owner, choose what recorded runs keep and how long things are kept. At
@@ -69,8 +83,10 @@ def init(
     file = settings_files(folder_of(call.where))[0]
     written, _ = read_settings_file(file)
     if sys.stdin.isatty():
-        if retention is None and "retention" not in written:
+        if retention is None and redaction is None and "retention" not in written:
             retention = _ask(_RETENTION, "Retention", before.retention)
+            if retention in PRESETS:
+                redaction, retention = retention, None
         journal_chosen, tombstones_chosen = _chosen_windows(call.where)
         if "journal_days" not in days and not journal_chosen:
             days["journal_days"] = _ask(_JOURNAL, "Journal, days", "180")
@@ -83,7 +99,12 @@ def init(
         if text != "keep" and not (text.isascii() and text.isdecimal()):
             option = f"--{name.replace('_', '-')}"
             raise InvalidInput(f"{option} takes a number of days, or keep.", argument=name)
-    named = {"retention": retention, "time_zone": time_zone}
+    if redaction is not None and redaction not in PRESETS:
+        raise InvalidInput(f"--redaction is one of {', '.join(PRESETS)}.", argument="redaction")
+    preset = PRESETS.get(redaction or "", {})
+    named = {**preset, "time_zone": time_zone}
+    if retention is not None:
+        named["retention"] = retention
     chosen = {name: value for name, value in named.items() if value is not None}
     settings = Settings.read(call.where, **chosen)
     added = _new_settings(file, written, chosen)

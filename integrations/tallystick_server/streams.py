@@ -14,7 +14,7 @@ from functools import partial
 from typing import Annotated, Any
 
 from anyio import sleep
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
 from tallystick.aio import in_thread
@@ -140,6 +140,7 @@ async def job_events(
 
 async def tally_events(
     request: Request,
+    follow: Annotated[bool, Query(description="Wait for what is still to come.")] = True,
     scope_header: ScopeHeader = None,
     last_id: LastId = None,
 ) -> Response:
@@ -165,7 +166,7 @@ async def tally_events(
         ready: list[tuple[str | None, Any]] = [
             (str(each.cursor), {"type": each.kind, "event": plain(each)}) for each in page.events
         ]
-        return ready, False
+        return ready, not (follow or ready)
 
     return _stream(request, look)
 

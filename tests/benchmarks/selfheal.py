@@ -27,7 +27,7 @@ from typing import Any
 
 from sqlalchemy import delete, update
 
-from tallystick.records import Actor
+from tallystick.records import Actor, Autonomy
 from tallystick.settings import Settings
 from tallystick.storage.engine import tables
 from tallystick.storage.rows import jobs, journal, memories
@@ -89,8 +89,8 @@ class World:
 
     def __init__(self, folder: Path, incident: dict[str, Any], *, with_loop: bool) -> None:
         self.incident, self.kind = incident, str(incident["kind"])
-        self.clock = Clock()
-        autonomy = "execute" if with_loop else "off"
+        self.clock, self.has_loop = Clock(), with_loop
+        autonomy: Autonomy = "execute" if with_loop else "off"
         self.tally = Tally.open(
             folder,
             owner=OWNER,
@@ -201,10 +201,10 @@ class World:
     # What goes on
 
     def turn(self) -> None:
-        """Let 15 seconds pass, and the worker do what is due; what its provider or disk does not
-        let it do dies again.
+        """Let 15 seconds pass, a minute with alerts only, and the worker do what is due; what its
+        provider or disk does not let it do dies again.
         """
-        self.clock.at += TURN_US
+        self.clock.at += TURN_US if self.has_loop else MINUTE_US
         if self.clock.at < self.ends_at:
             code = "model_unavailable" if self.kind == "provider_outage" else "read_only_tally"
             again = (
@@ -220,7 +220,7 @@ class World:
             .values(state="failed", error_code=OF_THE_TEXT, due_at=None)
         )
         self.services.store.database.write(lambda tx: tx.execute(poisoned), name="bench")
-        self.services.background.runner.run(["embed"])
+        self.services.background.runner.run(["embed", "reembed"])
 
     @property
     def is_solved(self) -> bool:
@@ -253,7 +253,11 @@ class World:
         for action, _ in propose(self.services.memory, read(self.services.memory)):
             if action == "recover_many":
                 since = self.clock.at - 3 * 60 * MINUTE_US
-                chosen = {"by_actor": "olga/cleaner", "since": since, "reason": "a wrong sweep"}
+                chosen: dict[str, Any] = {
+                    "by_actor": "olga/cleaner",
+                    "since": since,
+                    "reason": "a wrong sweep",
+                }
                 seen = steward.recover_many(**chosen)
                 if seen.confirm_token is not None:
                     steward.recover_many(**chosen, mode="apply", confirm_token=seen.confirm_token)
@@ -266,17 +270,20 @@ def play(folder: Path, incident: dict[str, Any], *, with_loop: bool) -> Played:
     world = World(folder, incident, with_loop=with_loop)
     begun = world.clock.at
     person_at = begun + PERSON * MINUTE_US
-    alone, actions, fruitless, safety = True, 0, 0, 0
+    alone, has_acted, turns, actions, fruitless = True, False, 0, 0, 0
     with world.tally:
         before = len(world.bound.memories(limit=100))
         while world.clock.at < begun + LONGEST * MINUTE_US:
             world.turn()
-            if world.is_solved:
+            turns += 1
+            # Looked at each minute, and after an action: it takes longer than the turn.
+            if (not with_loop or has_acted or turns % 4 == 0) and world.is_solved:
                 break
+            has_acted = False
             if with_loop:
                 done = world.loop.turn()
                 for repair in () if done is None else done.repairs:
-                    actions += 1
+                    actions, has_acted = actions + 1, True
                     fruitless += repair.changed == 0
             if world.clock.at >= person_at and (not with_loop or _is_asked(world)):
                 world.person_acts()

@@ -211,6 +211,12 @@ class World:
             "job_id": lambda: self.job,
             "token_id": lambda: self.ada.tokens.make("t").id,
             "scope": lambda: self.space,
+            "domain": lambda: "queue",
+            "analysis": lambda: "usage",
+            "work": lambda: "embed",
+            "subject": lambda: self.memory.id,
+            "act": lambda: "none",
+            "since": lambda: 1,
             "import_id": lambda: self.imported,
             "document_id": lambda: self.document,
             "target": lambda: self.folder,
@@ -224,6 +230,8 @@ class World:
             "into": lambda: "project:apollo" if self.scope == "private:ada" else "private:ada",
         }
         special: dict[str, Callable[[], dict[str, Any]]] = {
+            # An action rests, but for another target.
+            "repair": lambda: {"action": "release_lease", "target": self.memory.id},
             "add_document": lambda: {"content": "The tide turns.", "name": "tide"},
             "recover": lambda: {"memory_id": self.forgotten},
             "prove_unreachable": lambda: {"memory_id": self.forgotten},
@@ -383,6 +391,8 @@ def way_of_own(place: str) -> Way:
         headers = {} if has_scope else {"tallystick-scope": world.scope}
         body = _BODIES[place](world) if place in _BODIES else None
         options: dict[str, Any] = {} if body is None else {"json": body}
+        if place == "GET /events/stream":
+            options["params"] = {"follow": False}
         response = visitor.http.request(
             method, PREFIX + path.format(**parts), headers=headers, **options
         )

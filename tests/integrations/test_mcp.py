@@ -387,14 +387,17 @@ async def test_forgetting_by_query_and_recovering_go_the_same_way(tally: Tally, 
     assert tally.bind(ANN).get(stored.id).state == "active"
 
 
-async def test_health_and_sizes_are_the_operators(tally: Tally, mode: str) -> None:
+async def test_an_agent_sees_the_scores_of_health_and_the_operator_sizes(tally: Tally, mode: str) -> None:
     async with connected(serve(tally, person=True), mode) as client:
         health = payload(await client.call_tool("manage", {"action": "health"}))["health"]
         sizes = payload(await client.call_tool("manage", {"action": "stats"}))["stats"]
     async with connected(serve(tally, actor=ANN), mode) as client:
-        refused = payload(await client.call_tool("manage", {"action": "health"}))
+        scores = payload(await client.call_tool("manage", {"action": "health"}))["health"]
+        refused = payload(await client.call_tool("manage", {"action": "stats"}))
 
-    assert health[0]["status"] == "ok"
+    parts = {"queue", "storage", "index", "provider", "mutation_safety"}
+    assert set(health["domains"]) == set(scores["domains"]) == parts
+    assert set(scores) == {"score", "domains"}
     assert sizes["uses"]
     assert refused["error"]["code"] == "denied"
 
