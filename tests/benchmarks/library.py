@@ -197,9 +197,10 @@ def chroma_pipeline(folder: Path, place: Path, embedder: Any) -> Way:
     nodes = pipeline.run(documents=reader.load_data())
     for start in range(0, len(nodes), 1_000):
         page = nodes[start : start + 1_000]
+        vectors: Any = [node.embedding or [] for node in page]
         collection.add(
             ids=[node.node_id for node in page],
-            embeddings=[node.embedding or [] for node in page],
+            embeddings=vectors,
             documents=[node.get_content(metadata_mode=MetadataMode.NONE) for node in page],
             metadatas=[{"file_path": str(node.metadata["file_path"])} for node in page],
         )

@@ -9,8 +9,9 @@ import pytest
 
 from tallystick.records import JsonObject
 from tallystick_ingest import Ingest
+from tallystick_server.guard import COOKIE
 
-from .dashboard import COOKIE, Browser
+from .dashboard import Browser
 from .served import ADA, BOB, Served, served
 
 

@@ -387,7 +387,9 @@ async def test_forgetting_by_query_and_recovering_go_the_same_way(tally: Tally, 
     assert tally.bind(ANN).get(stored.id).state == "active"
 
 
-async def test_an_agent_sees_the_scores_of_health_and_the_operator_sizes(tally: Tally, mode: str) -> None:
+async def test_an_agent_sees_the_scores_of_health_and_the_operator_sizes(
+    tally: Tally, mode: str
+) -> None:
     async with connected(serve(tally, person=True), mode) as client:
         health = payload(await client.call_tool("manage", {"action": "health"}))["health"]
         sizes = payload(await client.call_tool("manage", {"action": "stats"}))["stats"]
