@@ -21,7 +21,13 @@ from tallystick.recorder.outbound import Outbound
 from tallystick.records import Actor, Explored, Remembered, Scope
 from tallystick.settings import Settings
 
-EXTENSIONS = ("tallystick_learning", "tallystick_graph", "tallystick_ingest", "tallystick_work")
+EXTENSIONS = (
+    "tallystick_learning",
+    "tallystick_graph",
+    "tallystick_ingest",
+    "tallystick_work",
+    "tallystick_synthesis",
+)
 """The packages, each of which has a constant `EXTENSION`."""
 
 OperationT = TypeVar("OperationT")

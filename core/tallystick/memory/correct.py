@@ -20,6 +20,7 @@ from tallystick.memory.change import (
     recover_memory,
     require_reason,
 )
+from tallystick.memory.artifacts import cited_in
 from tallystick.memory.conclusions import ORIGIN_GONE, conclusions_of, settle_by_origins
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import (
@@ -343,6 +344,7 @@ def _plan(
         other_id=None if other is None else other.memory.id,
         other_version=None if other is None else other.memory.version,
         affected=affected_by(connection, context, actor, current),
+        synthesis=cited_in(connection, context, actor, current),
         recall=_impact(request, after),
         reversible=True,
         reversible_until=now + context.forget_window_us if after.state == "deleted" else None,

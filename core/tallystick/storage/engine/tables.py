@@ -40,6 +40,8 @@ from tallystick.storage.engine.document_tables import source_records as source_r
 from tallystick.storage.engine.packing import PackedBytes, PackedDigest, PackedId, PackedText
 from tallystick.storage.engine.schema import Key, Ordered
 from tallystick.storage.engine.schema import metadata as metadata
+from tallystick.storage.engine.synthesis_tables import synthesis_quotes as synthesis_quotes
+from tallystick.storage.engine.synthesis_tables import synthesis_runs as synthesis_runs
 
 settings = Table(
     "settings",
