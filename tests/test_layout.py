@@ -207,6 +207,7 @@ print('tallystick_server.app' in sys.modules)
         "tallystick_graph",
         "tallystick_ingest",
         "tallystick_work",
+        "tallystick_synthesis",
         *ADAPTERS,
     ],
 )

@@ -222,7 +222,7 @@ def withheld(run: SynthesisRun, shown: set[str]) -> SynthesisRun:
         for section in run.draft
     )
     # What was found of the draft may repeat its words.
-    return run.replace(sections=tuple(sections), draft=draft, verification=None, artifact=None)
+    return run.replace(sections=tuple(sections), draft=draft, verification=None)
 
 
 def conflict(run: SynthesisRun, reason: str, hint: str = "") -> StateConflict:
@@ -248,7 +248,7 @@ def digest_of_draft(sections: Sequence[DraftSection]) -> str:
 
 def _body_of(run: SynthesisRun) -> dict[str, Any]:
     body = run.dump()
-    for name in (*_OF_ROW, "markdown", "artifact", "stale_sections"):
+    for name in (*_OF_ROW, "markdown", "stale_sections"):
         body.pop(name, None)
     return body
 

@@ -28,7 +28,7 @@ _BLOCKED = "blocked"
 
 def remember(
     desk: Desk, run_id: str, *, mode: Literal["preview", "apply"], confirm_token: str | None
-) -> SynthesisRun:
+) -> ArtifactPreview:
     """Preview what would be kept of a run, or keep it with the preview's token. Raises NotFound,
     Denied, and StateConflict for a draft that was not verified, whose verdict blocks it, or that
     has changed since the preview.
@@ -49,6 +49,8 @@ def remember(
         before = _artifact_before(desk, connection, run)
     preview = ArtifactPreview(
         mode="preview",
+        id=run.id,
+        verdict=known.verdict,
         replaces=before,
         text_hash=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
         sections=len(run.draft),
@@ -60,7 +62,7 @@ def remember(
     now = desk.context.store.clock.now()
     if mode == "preview":
         token, expires_at = confirmation.token(content, now=now)
-        return run.replace(artifact=preview.replace(confirm_token=token, expires_at=expires_at))
+        return preview.replace(confirm_token=token, expires_at=expires_at)
     if confirm_token is None:
         raise confirmation.refusal(decision)
     with desk.step("remember", run.id) as step:
@@ -71,15 +73,12 @@ def remember(
                 confirm_token, content, now=write.now, subject=run.id, what="Synthesis"
             )
             stored = _keep(desk, write, prepared, preview)
-            kept = preview.replace(mode="apply", memory_id=stored)
             recordings = (*run.recordings, step.run.id)
-            return run.replace(
-                stage="remembered", artifact=kept, artifact_id=stored, recordings=recordings
-            )
+            return run.replace(stage="remembered", artifact_id=stored, recordings=recordings)
 
         kept = desk.store(run, known_at=run.updated_at, event="synthesis.remember", also=keep)
         step.record("memory_write", None, summary={"memories": [kept.artifact_id]})
-    return kept
+    return preview.replace(mode="apply", memory_id=kept.artifact_id)
 
 
 def _artifact_before(desk: Desk, connection: Any, run: SynthesisRun) -> str | None:

@@ -20,6 +20,7 @@ from tallystick.records import (
 )
 from tallystick.records.arguments import PAGE_BEFORE, ConfirmMode, ConfirmToken, OtherScopes
 from tallystick.records.synthesis import (
+    ArtifactPreview,
     OutlineSection,
     SynthesisFormat,
     SynthesisFreshness,
@@ -187,7 +188,7 @@ class Synthesis(Part):
         *,
         mode: ConfirmMode = "preview",
         confirm_token: ConfirmToken = None,
-    ) -> SynthesisRun:
+    ) -> ArtifactPreview:
         """Preview the artifact of a run, or keep it with the preview's token: a memory with the
         sources of each section, which is stale as soon as one of them changes. Raises NotFound,
         Denied (`confirm_token_required`), and StateConflict for what blocks its verdict.
@@ -195,10 +196,10 @@ class Synthesis(Part):
         from tallystick_synthesis.keeping import remember
 
         self._view._admit("preview" if mode == "preview" else "write")
-        run = remember(self._desk(), run_id, mode=mode, confirm_token=confirm_token)
+        kept = remember(self._desk(), run_id, mode=mode, confirm_token=confirm_token)
         if mode == "apply":
             self._view._wake_worker()
-        return run
+        return kept
 
     def refresh(self, run_id: SynthesisId, *, mode: When = "sync") -> SynthesisRun:
         """Make the sections anew whose sources have changed, and no others. Raises as `draft`."""

@@ -19,7 +19,7 @@ from tallystick_synthesis.checking import verify
 from tallystick_synthesis.collecting import collect
 from tallystick_synthesis.desk import SYNTHESIZE, Desk
 from tallystick_synthesis.drafting import draft
-from tallystick_synthesis.keeping import refresh, remember
+from tallystick_synthesis.keeping import refresh
 
 _FOR_GOOD = (InvalidInput, MissingExtra, NotFound, Denied, StateConflict)
 """Errors that the next attempt would meet again."""
@@ -30,15 +30,11 @@ STEPS: dict[str, Callable[[Desk, str, JsonObject], SynthesisRun]] = {
     ),
     "verify": lambda desk, run_id, given: verify(desk, run_id),
     "refresh": lambda desk, run_id, given: refresh(desk, run_id),
-    "remember": lambda desk, run_id, given: remember(
-        desk, run_id, mode="apply", confirm_token=_token(given)
-    ),
 }
 _REACHES = {
     "sections": ("collected", "drafted", "verified", "remembered"),
     "draft": ("drafted", "verified", "remembered"),
     "verify": ("verified", "remembered"),
-    "remember": ("remembered",),
 }
 """Stages in which a step has been taken already."""
 
@@ -104,8 +100,3 @@ class SynthesisHandler:
         result: JsonObject = {"stage": run.stage}
         work.commit(lambda tx, allowed: {job.id: Ended("done", result=result)})
         return 1
-
-
-def _token(given: JsonObject) -> str | None:
-    token = given.get("confirm_token")
-    return token if isinstance(token, str) else None

@@ -222,6 +222,9 @@ class ArtifactPreview(Record):
     """What would be kept of a run, or was."""
 
     mode: Literal["preview", "apply"]
+    id: str
+    """The run."""
+    verdict: Verdict
     memory_id: str | None = None
     """The artifact; None for a preview."""
     replaces: str | None = None
@@ -253,7 +256,6 @@ class SynthesisRun(Record):
     model: str | None = None
     """The model that drafted; None where every sentence is quoted."""
     verification: SynthesisVerification | None = None
-    artifact: ArtifactPreview | None = None
     artifact_id: str | None = None
     stale_sections: tuple[int, ...] = ()
     """Sections whose sources have changed since they were collected."""

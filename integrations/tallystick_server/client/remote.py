@@ -47,6 +47,7 @@ from tallystick_server.client.runs import RemoteRun
 from tallystick_server.model_calls import CalledModel, CallModel
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
+from tallystick_synthesis import SynthesisVerbs
 from tallystick_work import WorkVerbs
 
 _signature_of = cache(inspect.signature)
@@ -128,6 +129,12 @@ class RemoteWork(_Face, WorkVerbs):
     """The tasks and plans of a scope, behind a server."""
 
     part = "work."
+
+
+class RemoteSynthesis(_Face, SynthesisVerbs):
+    """Documents that are made of memory, behind a server."""
+
+    part = "synthesis."
 
 
 class RemoteWorkingMemory(_Face, WorkingVerbs):
@@ -213,6 +220,7 @@ class RemoteTally(_Face, TallyVerbs):
     learning = OfferedPart(RemoteLearning)
     ingest = OfferedPart(RemoteIngest)
     work = OfferedPart(RemoteWork)
+    synthesis = OfferedPart(RemoteSynthesis)
     graph = OfferedPart(RemoteGraph)
     approvals = OfferedPart(RemoteApprovals)
     jobs = OfferedPart(RemoteJobs)

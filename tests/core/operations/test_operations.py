@@ -44,6 +44,7 @@ from tallystick.tally import (
 from tallystick_graph import Graph
 from tallystick_ingest import Ingest
 from tallystick_learning import Learning
+from tallystick_synthesis import Synthesis
 from tallystick_work import Work
 
 OpenTally = Callable[..., Tally]
@@ -57,6 +58,7 @@ PARTS: Mapping[str, type] = {
     "learning.": Learning,
     "ingest.": Ingest,
     "work.": Work,
+    "synthesis.": Synthesis,
     "graph.": Graph,
     "approvals.": BoundApprovals,
     "jobs.": Jobs,
@@ -223,6 +225,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "learning.aio": "the same, awaited",
     "ingest.aio": "the same, awaited",
     "work.aio": "the same, awaited",
+    "synthesis.aio": "the same, awaited",
     "graph.aio": "the same, awaited",
     "graph.about": "a mode of `explore`",
     "graph.communities": "a mode of `explore`",
