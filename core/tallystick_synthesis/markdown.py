@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from html import escape as escape_html
 from typing import Any, NamedTuple
 
 from tallystick.compiler.shorten import whole_sentences
@@ -20,6 +21,14 @@ _QUOTED = re.compile(r"“(.*)”", re.DOTALL)
 _ENDING = " .!?。！？…;:,"
 _LONGEST_SPAN, _SHORTEST_SPAN = 700, 12
 _WORD = re.compile(r"\w{2,}")
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>body{{font:1rem/1.5 system-ui;max-width:44rem;margin:2rem auto;padding:0 1rem}}</style>
+</head><body>
+{body}</body></html>
+"""
 
 
 class _Unit(NamedTuple):
@@ -118,9 +127,14 @@ def _text_of(token: Any) -> str:
     return str(token.content)
 
 
-def page_of(markdown: str) -> str:
-    """Return the HTML of a document; HTML inside of it is text."""
+def html_of(markdown: str) -> str:
+    """Return the HTML of a document; HTML inside of it is text, and no link leads away."""
     return str(_reader().render(markdown))
+
+
+def page_of(title: str, markdown: str) -> str:
+    """Return a document as one page that loads nothing."""
+    return _PAGE.format(title=escape_html(title), body=html_of(markdown))
 
 
 @cache
@@ -129,4 +143,6 @@ def _reader() -> Any:
         from markdown_it import MarkdownIt
     except ModuleNotFoundError as error:
         raise MissingExtra("markdown-it-py", "synthesis") from error
-    return MarkdownIt("commonmark", {"html": False}).disable(["html_block", "html_inline"])
+    return MarkdownIt("commonmark", {"html": False}).disable(
+        ["html_block", "html_inline", "image", "link", "autolink", "reference"]
+    )

@@ -128,16 +128,16 @@ class Synthesis(Part):
         self._view._admit("write")
         return plan(self._desk(), request)
 
-    def sections(self, run_id: SynthesisId, *, mode: When = "sync") -> SynthesisRun:
+    def sections(self, synthesis_id: SynthesisId, *, mode: When = "sync") -> SynthesisRun:
         """Collect what each section may use: snippets and facts with their sources, redactions,
         freshness, contradictions, and for who may inspect also how much is hidden or denied.
         Raises NotFound, Denied, StateConflict.
         """
-        return self._step("sections", run_id, mode, {})
+        return self._step("sections", synthesis_id, mode, {})
 
     def draft(
         self,
-        run_id: SynthesisId,
+        synthesis_id: SynthesisId,
         *,
         by: Annotated[
             Literal["quotes", "model"],
@@ -157,13 +157,13 @@ class Synthesis(Part):
 
             self._view._admit("write")
             return self._shown(
-                draft(self._desk(), run_id, by_model=by == "model", if_digest=if_digest)
+                draft(self._desk(), synthesis_id, by_model=by == "model", if_digest=if_digest)
             )
-        return self._step("draft", run_id, mode, {"by_model": by == "model"})
+        return self._step("draft", synthesis_id, mode, {"by_model": by == "model"})
 
     def verify(
         self,
-        run_id: SynthesisId,
+        synthesis_id: SynthesisId,
         *,
         accept: Annotated[
             Texts,
@@ -176,15 +176,15 @@ class Synthesis(Part):
         before a draft.
         """
         if not accept:
-            return self._step("verify", run_id, mode, {})
+            return self._step("verify", synthesis_id, mode, {})
         from tallystick_synthesis.checking import verify
 
         self._view._admit("write")
-        return self._shown(verify(self._desk(), run_id, accept=tuple(accept)))
+        return self._shown(verify(self._desk(), synthesis_id, accept=tuple(accept)))
 
     def remember(
         self,
-        run_id: SynthesisId,
+        synthesis_id: SynthesisId,
         *,
         mode: ConfirmMode = "preview",
         confirm_token: ConfirmToken = None,
@@ -196,14 +196,14 @@ class Synthesis(Part):
         from tallystick_synthesis.keeping import remember
 
         self._view._admit("preview" if mode == "preview" else "write")
-        kept = remember(self._desk(), run_id, mode=mode, confirm_token=confirm_token)
+        kept = remember(self._desk(), synthesis_id, mode=mode, confirm_token=confirm_token)
         if mode == "apply":
             self._view._wake_worker()
         return kept
 
-    def refresh(self, run_id: SynthesisId, *, mode: When = "sync") -> SynthesisRun:
+    def refresh(self, synthesis_id: SynthesisId, *, mode: When = "sync") -> SynthesisRun:
         """Make the sections anew whose sources have changed, and no others. Raises as `draft`."""
-        return self._step("refresh", run_id, mode, {})
+        return self._step("refresh", synthesis_id, mode, {})
 
     def runs(
         self,
@@ -219,7 +219,7 @@ class Synthesis(Part):
 
     def run(
         self,
-        run_id: SynthesisId,
+        synthesis_id: SynthesisId,
         *,
         format: Annotated[
             SynthesisFormat | None, Field(description="Markdown adds the document as text.")
@@ -229,7 +229,7 @@ class Synthesis(Part):
         alike for hidden and for absent ones.
         """
         self._view._admit("read")
-        run = self._desk().load(run_id)
+        run = self._desk().load(synthesis_id)
         if format is not None:
             run = run.replace(request=run.request.replace(format=format))
         return self._shown(run)

@@ -61,6 +61,8 @@ ExploreMode = Literal[
     "reviews",
     "approvals",
     "access",
+    "synthesis",
+    "syntheses",
     "policy",
 ]
 
@@ -127,6 +129,12 @@ ManageAction = Literal[
     "prioritize",
     "detect_cycles",
     "link_alike",
+    "synthesize_plan",
+    "synthesize_sections",
+    "synthesize_draft",
+    "synthesize_verify",
+    "synthesize_refresh",
+    "synthesize_remember",
     "replay",
     "crawl",
     "sync",

@@ -200,7 +200,7 @@ ROUTES: tuple[Route, ...] = (
         _route("synthesize_remember", "POST /synthesize/remember"),
         _route("synthesize_refresh", "POST /synthesize/refresh"),
         _route("synthesize_runs", "GET /synthesize/runs", cursor=("before", "id")),
-        _route("synthesize_run", "GET /synthesize/runs/{run_id}"),
+        _route("synthesize_run", "GET /synthesize/runs/{synthesis_id}"),
     ),
     *_group(
         "Reviews",

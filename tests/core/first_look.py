@@ -20,7 +20,7 @@ FIRST_LOOK = {
     "synthesis/test_synthesis.py": "memory/artifacts records/synthesis synthesis/checking "
     "synthesis/collecting synthesis/desk synthesis/drafting synthesis/keeping synthesis/markdown "
     "synthesis/planning synthesis/reading synthesis/synthesis_jobs synthesis/templates "
-    "storage/rows/synthesis_rows",
+    "storage/rows/synthesis_rows storage/engine/synthesis_tables",
     "work/test_linking.py": "work/likeness",
     "memory/test_attributes_and_links.py": "memory/labels memory/links",
     "graph/test_graph.py": "graph/aliases graph/derived graph/mentions graph/name_forms "

@@ -30,6 +30,7 @@ from tallystick_mcp.callers import caller_of
 from tallystick_mcp.routes import MANAGE
 from tallystick_server.dashboard.application import ROUTES as PAGES
 from tallystick_server.routes import OWN, PREFIX, ROUTES, Route
+from tallystick_synthesis import Synthesis
 
 from .mcp_clients import connected
 from .served import ADA, ASKING, BOB, ROOT, Served
@@ -102,6 +103,14 @@ class World:
     @cached_property
     def task(self) -> str:
         return self.ada.remember(f"Feed the heron. {self.memory.id}", kind="task").id
+
+    @cached_property
+    def synthesis(self) -> str:
+        synthesis = Synthesis(self.ada)
+        run = synthesis.plan("Where does the heron nest?")
+        synthesis.sections(run.id)
+        synthesis.draft(run.id)
+        return synthesis.verify(run.id).id
 
     @cached_property
     def plan(self) -> str:
@@ -183,6 +192,7 @@ class World:
             "source_id": lambda: self.memory.source_id,
             "task_id": lambda: self.task,
             "plan_id": lambda: self.plan,
+            "synthesis_id": lambda: self.synthesis,
             "number": lambda: 1,
             "blocker": lambda: "The river is frozen.",
             "run_id": lambda: self.step.run.id,
@@ -229,6 +239,7 @@ class World:
             "preview_access": lambda: {"scopes": [self.scope]},
             "preview_member": lambda: {"member": {"principal_id": "eve"}},
             "keep_apart": self.names,
+            "synthesize_plan": lambda: {"query": "Where does the heron nest?"},
             "working_set": lambda: {"name": "plan", "thread": "t"},
             "working_get": lambda: {"name": "plan", "thread": "t"},
             "working_list": lambda: {"thread": "t"},
@@ -463,6 +474,17 @@ _SUBJECTS: Mapping[str, Callable[[World], Any]] = {
         lambda world: world.task,
     ),
     "link_alike": lambda world: world.memory.id,
+    **dict.fromkeys(
+        (
+            "synthesize_sections",
+            "synthesize_draft",
+            "synthesize_verify",
+            "synthesize_refresh",
+            "synthesize_remember",
+            "synthesis",
+        ),
+        lambda world: world.synthesis,
+    ),
     **dict.fromkeys(("accept", "defer", "reject", "undo"), lambda world: world.proposal),
     **dict.fromkeys(("receipt", "why", "trace", "replay"), lambda world: world.step.id),
     **dict.fromkeys(("steps", "verify"), lambda world: world.step.run.id),
@@ -481,6 +503,7 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "sync": lambda world: {"query": world.folder, "field": "folder"},
     "hold": lambda world: {"field": "plan", "replacement": "mend it"},
     "modify": lambda world: {"changes": {"tags": ["late"]}},
+    "synthesize_plan": lambda world: {"query": "heron"},
     "block_task": lambda world: {"by": "The river is frozen."},
     "forget_matching": lambda world: {"query": "heron"},
     "correct": lambda world: {"correction": "mark_stale"},
@@ -490,9 +513,11 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
 }
 _REASONED = frozenset(get_args(ManageAction)) - {
     *("hold", "replay", "health", "stats", "crawl", "sync", "refresh", "import_status"),
-    *("hold", "replay", "health", "stats", "estimate", "prioritize", "detect_cycles"),
+    *("estimate", "prioritize", "detect_cycles"),
+    *("synthesize_plan", "synthesize_sections", "synthesize_draft", "synthesize_verify"),
+    *("synthesize_refresh", "synthesize_remember"),
 }
-_PREVIEWED = ("forget_matching", "correct", "promote", "share")
+_PREVIEWED = ("forget_matching", "correct", "promote", "share", "synthesize_remember")
 RESOURCES: Mapping[str, Callable[[World], str]] = {
     "tally://memory/{id}": lambda world: world.memory.id,
     "tally://source/{id}": lambda world: world.memory.source_id,

@@ -25,6 +25,7 @@ from tallystick_server.dashboard import (
     reviews,
     runs,
     steps,
+    synthesis,
     work,
 )
 from tallystick_server.dashboard.entrance import leave_with
@@ -109,6 +110,7 @@ ROUTES = [
     *communities.ROUTES,
     *documents.ROUTES,
     *work.ROUTES,
+    *synthesis.ROUTES,
     *changes.ROUTES,
     *making.ROUTES,
 ]

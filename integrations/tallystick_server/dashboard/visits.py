@@ -46,6 +46,7 @@ _WITHIN: Mapping[str, tuple[str, ...]] = {
         "/source-imports",
         "/sources",
         "/spaces",
+        "/syntheses",
         "/export",
         "/make",
     ),
