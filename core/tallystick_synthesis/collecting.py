@@ -5,11 +5,10 @@ Policy is asked before any text is read, and once more by the snapshot that the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tallystick.access import require_no_widening
 from tallystick.memory import MemoryContext, RecallRequest, newest, pack, recall
-from tallystick.memory.correct import affected_by
 from tallystick.memory.packs import hits_of
 from tallystick.ranking import query_terms
 from tallystick.recorder import Step
@@ -21,14 +20,13 @@ from tallystick.records.synthesis import (
     SynthesisRequest,
     SynthesisRun,
 )
-from tallystick.storage import Connection
 from tallystick.storage.rows import edges, memories, scopes
-from tallystick_synthesis.desk import Desk, digest_of, digest_of_memory
+from tallystick_synthesis.desk import Desk, digest_of, digest_of_memory, read_many
 from tallystick_synthesis.reading import NO_EVIDENCE, asked_docs, is_evidence, scopes_of
 
-_ITEMS = {1: 6, 2: 12, 3: 24}
+_ITEMS = {1: 4, 2: 6, 3: 12}
 """Items of a section at most, by the depth of the document."""
-_LOOKED_AT, _HIDDEN = 60, 200
+_HIDDEN, _LINKS = 100, 1_000
 _LEAST_SCORE = 0.05
 _OUT_OF_RECALL = ("hidden", "deleted")
 
@@ -91,12 +89,14 @@ def collect_sections(
     section after the other; what `others` quote stays theirs. Raises Denied.
     """
     readable, reader = scopes_of(desk, request), desk.reader(request)
-    found = {each.number: _hits(desk, request, each, readable, reader) for each in planned}
+    docs = asked_docs(desk, request)
+    most = 2 * _ITEMS[request.depth]
+    found = {each.number: _hits(desk, each, docs, readable, reader, most) for each in planned}
+    affinities = _affinities(planned, found)
     best: dict[str, tuple[float, int]] = {}
-    for each in planned:
-        for hit in found[each.number]:
-            rank = (_affinity(each, hit), -each.number)
-            best[hit.memory.id] = max(best.get(hit.memory.id, rank), rank)
+    for (number, memory_id), affinity in affinities.items():
+        rank = (affinity, -number)
+        best[memory_id] = max(best.get(memory_id, rank), rank)
     taken = {item.memory_id for section in others for item in section.items}
     sections = []
     for each in planned:
@@ -104,21 +104,31 @@ def collect_sections(
             hit
             for at, hit in enumerate(found[each.number])
             if (best[hit.memory.id][1] == -each.number and hit.memory.id not in taken)
-            or (at == 0 and _affinity(each, hit) >= 1)
+            or (at == 0 and affinities[each.number, hit.memory.id] >= 1)
         ]
         chosen = _with_both_sides(desk.context, reader, hits[: _ITEMS[request.depth]])
         sections.append(_collect_section(desk, request, each, chosen))
-    return tuple(sections)
+    return _counted(desk, reader, readable, planned, sections)
 
 
-def _affinity(planned: PlannedSection, hit: Hit) -> float:
-    """Return how well a memory fits a section: the words that it shares with what the section
-    itself asks, and how well it answers. One of a kind that the section names belongs there.
+def _affinities(
+    planned: Sequence[PlannedSection], found: Mapping[int, Sequence[Hit]]
+) -> dict[tuple[int, str], float]:
+    """Return how well each memory fits each section that found it: the words that it shares with
+    what the section itself asks, and how well it answers. One of a kind that the section names
+    belongs there.
     """
-    if planned.kinds:
-        return 100.0 + hit.score
-    own = set(query_terms(f"{planned.path[-1]} {planned.topic}"))
-    return len(own.intersection(query_terms(hit.memory.content))) + hit.score
+    terms: dict[str, set[str]] = {}
+    affinities: dict[tuple[int, str], float] = {}
+    for each in planned:
+        own = set(query_terms(f"{each.path[-1]} {each.topic}"))
+        for hit in found[each.number]:
+            memory = hit.memory
+            if memory.id not in terms:
+                terms[memory.id] = set(query_terms(memory.content))
+            shared = 100 if each.kinds else len(own & terms[memory.id])
+            affinities[each.number, memory.id] = shared + hit.score
+    return affinities
 
 
 def _collect_section(
@@ -138,9 +148,6 @@ def _collect_section(
     )
     by_id = {hit.memory.id: hit for hit in hits}
     items, too_old = _items(desk, request, packed, by_id)
-    allowed = desk.visible_ids([each.memory_id for each in items])
-    items = [each for each in items if each.memory_id in allowed]
-    items = [each.replace(handle=number) for number, each in enumerate(items, 1)]
     reasons = sorted({item.access_reason for item in packed.items})
     reasons += ["stale_left_out"] if too_old else []
     reasons += ["budget"] if packed.left_out else []
@@ -148,29 +155,41 @@ def _collect_section(
         number=planned.number,
         path=planned.path,
         items=tuple(items),
-        source_ids=tuple(dict.fromkeys(each for item in items for each in item.source_ids)),
-        unresolved=tuple(each.memory_id for each in items if each.contradicted_by),
-        redacted=sum(each.holds == "redacted" for each in items),
         redactions=packed.redactions,
-        stale=tuple(each.memory_id for each in items if each.is_stale),
         gap=None if items or planned.gap is None else planned.gap,
         reasons=tuple(reasons),
     )
     if not items and planned.evidence:
         section = section.replace(gap="stale_sources" if too_old else NO_EVIDENCE)
-    section = _with_counts(desk, reader, readable, planned, section)
+    return section
+
+
+def _closed(section: CollectedSection, shown: set[str]) -> CollectedSection:
+    """Return a section as it is drafted from: with the items that may be seen, numbered, and its
+    digest.
+    """
+    items = [each for each in section.items if each.memory_id in shown]
+    items = [each.replace(handle=number) for number, each in enumerate(items, 1)]
+    section = section.replace(
+        items=tuple(items),
+        source_ids=tuple(dict.fromkeys(each for item in items for each in item.source_ids)),
+        unresolved=tuple(each.memory_id for each in items if each.contradicted_by),
+        redacted=sum(each.holds == "redacted" for each in items),
+        stale=tuple(each.memory_id for each in items if each.is_stale),
+    )
     return section.replace(digest=digest_of(section.dump()))
 
 
 def _hits(
     desk: Desk,
-    request: SynthesisRequest,
     planned: PlannedSection,
+    docs: frozenset[int] | None,
     readable: Sequence[Scope],
     reader: Actor,
+    most: int,
 ) -> list[Hit]:
-    context, docs = desk.context, asked_docs(desk, request)
-    asked = RecallRequest(limit=_LOOKED_AT, kinds=planned.kinds, docs=docs)
+    context = desk.context
+    asked = RecallRequest(limit=most, kinds=planned.kinds, docs=docs)
     found: Sequence[Hit] = ()
     if planned.query:
         found = [
@@ -252,49 +271,56 @@ def _item(item: PackItem, hit: Hit, ids: set[str], *, is_stale: bool) -> Section
     )
 
 
-def _with_counts(
+def _counted(
     desk: Desk,
     reader: Actor,
     readable: Sequence[Scope],
-    planned: PlannedSection,
-    section: CollectedSection,
-) -> CollectedSection:
-    """Return a section with what was concluded among its items; for who may inspect every scope
-    also how many relevant memories are hidden, and how many linked ones are denied.
+    planned: Sequence[PlannedSection],
+    sections: Sequence[CollectedSection],
+) -> tuple[CollectedSection, ...]:
+    """Return the sections with what may be seen now: policy is asked once more, by one snapshot for
+    all that was read. Each says what was concluded among their items; for who may inspect every
+    scope also how many relevant memories are hidden, and how many linked ones are denied.
     """
-    context, ids = desk.context, [item.memory_id for item in section.items]
-    with context.store.database.read() as connection:
-        stored = memories.get_many(connection, ids) if ids else []
-        derived = [
-            each.memory.id
-            for each in stored
-            if each.memory.kind not in ("turn", "note") and _is_derived(connection, each.doc)
-        ]
-        section = section.replace(derived_ids=tuple(sorted(derived)))
+    decide, ids = desk.context.gate.decide, {i.memory_id for s in sections for i in s.items}
+    counted = []
+    with desk.context.store.database.read() as connection:
+        stored = read_many(connection, sorted(ids))
+        docs = {each.memory.id: each.doc for each in stored}
+        shown = desk.shown(connection, stored)
+        links = edges.touching(connection, list(docs.values()), most=_LINKS)
+        ends = {doc for link in links for doc in (link.from_doc, link.to_doc)}
+        linked = memories.get_docs(connection, ends - set(docs.values()))
+        closed = {
+            doc
+            for doc, each in linked.items()
+            if not decide(connection, reader, "read", each.memory.scope).allowed
+        }
         may_inspect = all(
-            context.gate.decide(connection, actor, "inspect", scope).allowed
+            decide(connection, actor, "inspect", scope).allowed
             for scope in readable
             for actor in (desk.actor, reader)
         )
-        if not may_inspect:
-            return section
-        rows = scopes.find(connection, readable)
-        hidden = memories.latest(
-            connection,
-            [row.id for row in rows],
-            kinds=planned.kinds,
-            states=_OUT_OF_RECALL,
-            limit=_HIDDEN,
-        )
-        words = set(query_terms(planned.query))
-        count = sum(
-            not words or not words.isdisjoint(query_terms(each.memory.content)) for each in hidden
-        )
-        denied = sum(affected_by(connection, context, reader, each).elsewhere for each in stored)
-    return section.replace(hidden=count, denied=denied)
-
-
-def _is_derived(connection: Connection, doc: int) -> bool:
-    return any(
-        edge.kind == "DERIVED_FROM" and edge.from_doc == doc for edge in edges.of(connection, doc)
-    )
+        scope_ids = [row.id for row in scopes.find(connection, readable)] if may_inspect else []
+        out = memories.latest(connection, scope_ids, states=_OUT_OF_RECALL, limit=_HIDDEN)
+    words = [(each.memory.kind, set(query_terms(each.memory.content))) for each in out]
+    derived = {link.from_doc for link in links if link.kind == "DERIVED_FROM"}
+    for each, section in zip(planned, sections, strict=True):
+        own = {docs[item.memory_id] for item in section.items if item.memory_id in docs}
+        concluded = sorted(i.memory_id for i in section.items if docs.get(i.memory_id) in derived)
+        section = section.replace(derived_ids=tuple(concluded))
+        if may_inspect:
+            asked = set(query_terms(each.query))
+            hidden = sum(
+                (not each.kinds or kind in each.kinds) and (not asked or bool(asked & said))
+                for kind, said in words
+            )
+            near = {
+                doc
+                for link in links
+                if own & {link.from_doc, link.to_doc}
+                for doc in (link.from_doc, link.to_doc)
+            }
+            section = section.replace(hidden=hidden, denied=len(near & closed))
+        counted.append(_closed(section, shown))
+    return tuple(counted)

@@ -102,7 +102,7 @@ class Desk:
                 "updated_at": changed.updated_at,
             }
             synthesis_rows.put_run(tx, values)
-            docs = [each.doc for each in _many(tx, sorted(quoted))]
+            docs = [each.doc for each in read_many(tx, sorted(quoted))]
             synthesis_rows.set_quotes(tx, changed.id, row.id, docs)
             write.journal_event(self.scope, event, changed.id, {"stage": changed.stage})
             return changed
@@ -162,8 +162,8 @@ class Desk:
         """
         ids = {item.memory_id for section in sections for item in section.items}
         with self.context.store.database.read() as connection:
-            stored = {each.memory.id: each for each in _many(connection, sorted(ids))}
-            shown = self._shown(connection, list(stored.values()))
+            stored = {each.memory.id: each for each in read_many(connection, sorted(ids))}
+            shown = self.shown(connection, list(stored.values()))
         changed: dict[int, set[int]] = {}
         for section in sections:
             for item in section.items:
@@ -176,9 +176,10 @@ class Desk:
     def visible_ids(self, ids: Sequence[str]) -> set[str]:
         """Return those of some memories that the actor may see now."""
         with self.context.store.database.read() as connection:
-            return self._shown(connection, _many(connection, sorted(set(ids))))
+            return self.shown(connection, read_many(connection, sorted(set(ids))))
 
-    def _shown(self, connection: Connection, stored: list[memories.Stored]) -> set[str]:
+    def shown(self, connection: Connection, stored: list[memories.Stored]) -> set[str]:
+        """Return the ids of those memories that the actor may see by this snapshot."""
         gate, now = self.context.gate, self.context.store.clock.now()
         readable = [
             each
@@ -253,7 +254,8 @@ def _body_of(run: SynthesisRun) -> dict[str, Any]:
     return body
 
 
-def _many(connection: Connection, ids: Sequence[str]) -> list[memories.Stored]:
+def read_many(connection: Connection, ids: Sequence[str]) -> list[memories.Stored]:
+    """Return memories by their ids, of any scope: the caller decides who may see them."""
     return [
         each
         for start in range(0, len(ids), _READ_AT_ONCE)

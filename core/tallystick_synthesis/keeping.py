@@ -17,8 +17,8 @@ from tallystick.memory.secrets import admit_memory
 from tallystick.records import JsonObject, NewMemory
 from tallystick.records.synthesis import ArtifactPreview, SynthesisRun
 from tallystick.storage.rows import memories, scopes
-from tallystick_synthesis.collecting import collect_sections, note_read, require_home
 from tallystick_synthesis.checking import check
+from tallystick_synthesis.collecting import collect_sections, note_read, require_home
 from tallystick_synthesis.desk import Desk, conflict, digest_of_draft
 from tallystick_synthesis.drafting import draft_section, markdown_of
 

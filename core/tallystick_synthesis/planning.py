@@ -21,11 +21,11 @@ from tallystick.records.synthesis import (
     SynthesisRun,
 )
 from tallystick_synthesis.desk import Desk, digest_of
-from tallystick_synthesis.reading import NO_EVIDENCE, asked_docs, is_evidence, scopes_of
+from tallystick_synthesis.reading import NO_EVIDENCE, scopes_of
 from tallystick_synthesis.templates import output_types, template_of
 
 MOST_SECTIONS, MOST_LEVELS = 24, 4
-_LOOKED_AT = 150
+_LOOKED_AT = 60
 _LATEST = 40
 """Memories that a plan looks at: answers, and the newest of each kind."""
 

@@ -139,27 +139,32 @@ class Synthesis(Part):
         self,
         synthesis_id: SynthesisId,
         *,
-        by: Annotated[
+        drafter: Annotated[
             Literal["quotes", "model"],
             Field(description="Quotations alone, or the model that the tally was given."),
         ] = "quotes",
         if_digest: Annotated[
             str | None, Field(description="Only if this is the digest of the plan.")
         ] = None,
+        collect: Annotated[
+            bool, Field(description="Collect the sections first, where they are not.")
+        ] = False,
         mode: When = "sync",
     ) -> SynthesisRun:
         """Draft a document of quotations, or by a model that is given packs and nothing else. Every
         sentence names its sources. Raises NotFound, Denied, StateConflict before the sections and
         where something that they may use has changed; of a model ExtractionError.
         """
-        if by == "quotes" and mode == "sync" or if_digest is not None:
+        if collect and self._desk().load(synthesis_id, own=True).stage == "planned":
+            self.sections(synthesis_id)
+        if (drafter == "quotes" and mode == "sync") or if_digest is not None:
             from tallystick_synthesis.drafting import draft
 
             self._view._admit("write")
             return self._shown(
-                draft(self._desk(), synthesis_id, by_model=by == "model", if_digest=if_digest)
+                draft(self._desk(), synthesis_id, by_model=drafter == "model", if_digest=if_digest)
             )
-        return self._step("draft", synthesis_id, mode, {"by_model": by == "model"})
+        return self._step("draft", synthesis_id, mode, {"by_model": drafter == "model"})
 
     def verify(
         self,
@@ -253,7 +258,9 @@ class Synthesis(Part):
         self._view._admit("write")
         desk = self._desk()
         if mode == "sync":
-            return self._shown(STEPS[name](desk, run_id, given))
+            run = STEPS[name](desk, run_id, given)
+            # What was collected just now was asked for just now.
+            return run if name == "sections" else self._shown(run)
         run = enqueue(desk, run_id, name, given)
         self._view._wake_worker()
         return self._shown(run)

@@ -78,7 +78,8 @@ class SynthesisHandler:
         what a model raises.
         """
         [job] = work.jobs
-        assert job.actor is not None and job.scope_id is not None
+        assert job.actor is not None
+        assert job.scope_id is not None
         with self._context.store.database.read() as connection:
             scope = scopes.get_by_id(connection, job.scope_id).scope
             row = synthesis_rows.find_run(connection, job.subject_id)

@@ -62,7 +62,6 @@ ExploreMode = Literal[
     "approvals",
     "access",
     "synthesis",
-    "syntheses",
     "policy",
 ]
 
@@ -130,11 +129,8 @@ ManageAction = Literal[
     "detect_cycles",
     "link_alike",
     "synthesize_plan",
-    "synthesize_sections",
     "synthesize_draft",
     "synthesize_verify",
-    "synthesize_refresh",
-    "synthesize_remember",
     "replay",
     "crawl",
     "sync",

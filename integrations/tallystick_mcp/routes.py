@@ -77,7 +77,6 @@ EXPLORE: Mapping[str, Route] = {
     "approvals": _route("approvals", "limit", "before"),
     "access": _route("preview_access"),
     "synthesis": _route("synthesize_run", id="synthesis_id"),
-    "syntheses": _route("synthesize_runs", "limit", "before"),
 }
 """By mode. The mode `policy` is none of the table: it tells what the rules say of a call."""
 
@@ -153,13 +152,8 @@ MANAGE: Mapping[str, Route] = {
     "detect_cycles": _route("task_cycles"),
     "link_alike": _route("link_alike", "mode", "reason", id="memory_id"),
     "synthesize_plan": _route("synthesize_plan", "query"),
-    "synthesize_sections": _route("synthesize_sections", id="synthesis_id"),
     "synthesize_draft": _route("synthesize_draft", id="synthesis_id"),
     "synthesize_verify": _route("synthesize_verify", id="synthesis_id"),
-    "synthesize_refresh": _route("synthesize_refresh", id="synthesis_id"),
-    "synthesize_remember": _route(
-        "synthesize_remember", "mode", "confirm_token", asks=True, id="synthesis_id"
-    ),
     "replay": _route("replay", tool="memory_replay", id="step_id", changes="recipe"),
     "crawl": _route("start_import", tool="memory_crawl", query="target"),
     "sync": _route("start_import", tool="memory_sync", query="target", field="adapter"),

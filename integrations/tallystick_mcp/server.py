@@ -79,7 +79,7 @@ TOOLS: Mapping[str, _Tool] = {
         "runs. steps: of a run. receipt: of a step. why: what was seen, missed. "
         "trace: a sentence's origin. verify: prove unaltered. uses: steps with it. "
         "reviews: proposals. approvals: pending. access: an actor's reach. policy: may a tool "
-        "run. synthesis: a document.",
+        "run.",
         _READS,
     ),
     "add": _Tool(
@@ -95,8 +95,8 @@ TOOLS: Mapping[str, _Tool] = {
         "outdated, wrong, replaced, duplicate, sensitive; redact. promote: to a project, team. "
         "share: follows. pin, unpin: always shown. accept, defer, reject, undo: a proposal. "
         "hold: in working. Tasks: block_task by; complete_task changes {hours, learnings}; "
-        "prioritize: what next. synthesize_plan: a document by query. replay: a step. sync: query by field. crawl: a site. "
-        "health: problems. stats: space.",
+        "prioritize: what next. synthesize_plan: a document. replay: a step. sync: query by "
+        "field. crawl: a site. health: problems. stats: space.",
         _CHANGES,
     ),
 }

@@ -394,6 +394,8 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         # In the changes: an argument of the tool would be in every prompt of every client.
         recipe = {**(arguments.changes or {})}
         fields_of_call |= {"send": recipe.pop("send", False), "recipe": recipe}
+    if action == "synthesize_draft":
+        fields_of_call["collect"] = True
     if action == "crawl":
         fields_of_call["adapter"] = action
     if action in ("accept", "defer", "reject", "undo"):

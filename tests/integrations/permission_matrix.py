@@ -395,6 +395,8 @@ _QUERIES: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "GET /policy": lambda world: {"tool": "deploy"},
 }
 _FORMS: Mapping[str, Callable[[World], dict[str, Any]]] = {
+    "POST /syntheses": lambda world: {"query": "heron"},
+    "POST /syntheses/{synthesis_id}": lambda world: {"action": "verify"},
     "POST /source-imports/{import_id}": lambda world: {"action": "pause"},
     "POST /make/{making}": lambda world: {"mode": "apply", "content": "The heron is grey."},
     "POST /jobs/retry": lambda world: {"job_id": world.job, "reason": "r"},
@@ -420,6 +422,7 @@ def way_of_page(place: str) -> Way:
             "job_id": lambda: world.job,
             "import_id": lambda: world.imported,
             "document_id": lambda: world.document,
+            "synthesis_id": lambda: world.synthesis,
             "change": lambda: "hide",
             "making": lambda: "remember",
             "number": lambda: world.entry if "/entries/" in path else "1",
@@ -476,11 +479,8 @@ _SUBJECTS: Mapping[str, Callable[[World], Any]] = {
     "link_alike": lambda world: world.memory.id,
     **dict.fromkeys(
         (
-            "synthesize_sections",
             "synthesize_draft",
             "synthesize_verify",
-            "synthesize_refresh",
-            "synthesize_remember",
             "synthesis",
         ),
         lambda world: world.synthesis,
@@ -514,10 +514,9 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
 _REASONED = frozenset(get_args(ManageAction)) - {
     *("hold", "replay", "health", "stats", "crawl", "sync", "refresh", "import_status"),
     *("estimate", "prioritize", "detect_cycles"),
-    *("synthesize_plan", "synthesize_sections", "synthesize_draft", "synthesize_verify"),
-    *("synthesize_refresh", "synthesize_remember"),
+    *("synthesize_plan", "synthesize_draft", "synthesize_verify"),
 }
-_PREVIEWED = ("forget_matching", "correct", "promote", "share", "synthesize_remember")
+_PREVIEWED = ("forget_matching", "correct", "promote", "share")
 RESOURCES: Mapping[str, Callable[[World], str]] = {
     "tally://memory/{id}": lambda world: world.memory.id,
     "tally://source/{id}": lambda world: world.memory.source_id,

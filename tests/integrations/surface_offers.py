@@ -112,6 +112,10 @@ CLI_ABSENT: Mapping[str, Mapping[str, str]] = {
     },
     "document": dict.fromkeys(("document_id", "content", "data", "path"), _EITHER),
     "task": {"task_id": _EITHER},
+    "synthesize": {
+        **dict.fromkeys(("query", "synthesis_id"), _EITHER),
+        "mode": "--later, and --apply where something is kept",
+    },
     "plan": {"plan_id": _EITHER},
 }
 """Arguments that a command of their operation does not have under their name."""
@@ -180,6 +184,7 @@ MCP = Surface(
                         "links",
                         "about",
                         "project",
+                        "format",
                     ),
                     _APPLICATION,
                 ),
@@ -253,6 +258,8 @@ MCP = Surface(
                         "on_behalf_of",
                         "if_digest",
                         "accept",
+                        "drafter",
+                        "collect",
                     ),
                     "among the `changes` of a document",
                 ),
@@ -322,6 +329,12 @@ MCP = Surface(
                 "remove_vanished",
             ),
             "work of whoever keeps the source",
+        ),
+        "synthesize_sections": "`synthesize_draft` collects them first",
+        "synthesize_runs": "a person looks through documents",
+        **dict.fromkeys(
+            ("synthesize_remember", "synthesize_refresh"),
+            "a person keeps a document, and lets it be made anew",
         ),
         "tasks": "`search` lists tasks by their state, `prioritize` with what each waits for",
         "plan": "the mode `get` shows its steps",

@@ -24,6 +24,7 @@ from tallystick_mcp import serve
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.routes import ADD, EXPLORE, LET_GO, MANAGE, SEARCH
 from tallystick_mcp.server import TOOLS
+from tallystick_synthesis import Synthesis
 
 OpenTally = Callable[..., Tally]
 ANN = Actor(user="ann", projects={"apollo", "hermes"})
@@ -46,7 +47,7 @@ async def test_the_list_of_tools_is_small_and_the_same_in_both_eras(
 
     tools = [tool.model_dump(by_alias=True, exclude_none=True) for tool in listed.tools]
     assert [tool["name"] for tool in tools] == ["search", "explore", "add", "manage"]
-    assert len(json.dumps({"tools": tools}, separators=(",", ":")).encode()) <= 4_300
+    assert len(json.dumps({"tools": tools}, separators=(",", ":")).encode()) <= 4_400
 
 
 async def test_what_was_added_is_found_at_once_with_its_actor_and_scope(
@@ -124,6 +125,7 @@ _EXPLORED: dict[str, dict[str, str]] = {
     "dependencies": {"id": "memory"},
     "communities": {},
     "get": {"id": "memory"},
+    "synthesis": {"id": "synthesis"},
     "inspect": {"id": "memory"},
     "history": {"id": "memory"},
     "source": {"id": "source"},
@@ -158,6 +160,7 @@ def recorded(bound: BoundTally) -> dict[str, str]:
         "source": bound.get(stored.id).sources[0].source_id,
         "run": run.id,
         "step": step.id,
+        "synthesis": Synthesis(bound).plan("tabs").id,
     }
 
 

@@ -1,5 +1,5 @@
-"""Artifacts: documents of synthesis that are kept, and what becomes of them where a memory that they
-cite changes.
+"""Artifacts: kept documents of synthesis, and what becomes of them where a memory that they cite
+changes.
 """
 
 from __future__ import annotations

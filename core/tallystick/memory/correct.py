@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 from tallystick.access import Confirmation
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
+from tallystick.memory.artifacts import cited_in
 from tallystick.memory.change import (
     SHARED,
     follow,
     recover_memory,
     require_reason,
 )
-from tallystick.memory.artifacts import cited_in
 from tallystick.memory.conclusions import ORIGIN_GONE, conclusions_of, settle_by_origins
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import (

@@ -256,18 +256,6 @@ from tallystick.records.recording import (
     Verification,
     VerificationProblem,
 )
-from tallystick.records.times import (
-    FIRST_MOMENT,
-    LAST_MOMENT,
-    Duration,
-    Moment,
-    MomentField,
-    Occasion,
-    OccasionField,
-    as_datetime,
-    microseconds,
-    seconds,
-)
 from tallystick.records.synthesis import (
     ArtifactPreview,
     Claim,
@@ -283,6 +271,18 @@ from tallystick.records.synthesis import (
     SynthesisRequest,
     SynthesisRun,
     SynthesisVerification,
+)
+from tallystick.records.times import (
+    FIRST_MOMENT,
+    LAST_MOMENT,
+    Duration,
+    Moment,
+    MomentField,
+    Occasion,
+    OccasionField,
+    as_datetime,
+    microseconds,
+    seconds,
 )
 from tallystick.records.upkeep import (
     JOB_STATES,

@@ -321,7 +321,7 @@ def test_a_model_gets_packs_alone_and_is_passed_only_where_it_quotes_or_a_person
         synthesis = Synthesis(bound)
         run = synthesis.plan(output_type="custom", outline=outline("The ledger"))
         synthesis.sections(run.id)
-        synthesis.draft(run.id, by="model")
+        synthesis.draft(run.id, drafter="model")
         verified = synthesis.verify(run.id).verification
         assert verified is not None
         assert verified.verdict == "passed_with_gaps"
@@ -357,7 +357,7 @@ def test_what_a_model_makes_up_is_listed_and_not_kept(
         synthesis = Synthesis(bound)
         run = synthesis.plan(output_type="custom", outline=outline("The ledger"))
         synthesis.sections(run.id)
-        synthesis.draft(run.id, by="model")
+        synthesis.draft(run.id, drafter="model")
         verified = synthesis.verify(run.id).verification
         assert verified is not None
         assert verified.verdict == "blocked_unsupported_claims"
@@ -376,7 +376,7 @@ def test_a_far_model_sees_neither_secrets_nor_what_stays_here(open_sqlite: OpenT
         synthesis = Synthesis(bound)
         run = synthesis.plan(output_type="custom", outline=outline("The ledger"))
         synthesis.sections(run.id)
-        synthesis.draft(run.id, by="model")
+        synthesis.draft(run.id, drafter="model")
 
         sent = "".join(text for pack in writer.packs for _, text in pack.items)
         assert "alice@example.com" not in sent
