@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from tallystick.access import require_no_widening
 from tallystick.memory import MemoryContext, RecallRequest, newest, pack, recall
 from tallystick.memory.packs import hits_of
+from tallystick.memory.passages import document_place
 from tallystick.ranking import query_terms
 from tallystick.recorder import Step
 from tallystick.records import Actor, ContextPack, Hit, PackItem, Scope
@@ -28,6 +29,8 @@ _ITEMS = {1: 4, 2: 6, 3: 12}
 """Items of a section at most, by the depth of the document."""
 _HIDDEN, _LINKS = 100, 1_000
 _LEAST_SCORE = 0.05
+_OF_KIND = 100
+"""How much better a memory fits a section that names its kind than one that shares its words."""
 _OUT_OF_RECALL = ("hidden", "deleted")
 
 
@@ -126,7 +129,7 @@ def _affinities(
             memory = hit.memory
             if memory.id not in terms:
                 terms[memory.id] = set(query_terms(memory.content))
-            shared = 100 if each.kinds else len(own & terms[memory.id])
+            shared = len(own & terms[memory.id]) + (_OF_KIND if each.kinds else 0)
             affinities[each.number, memory.id] = shared + hit.score
     return affinities
 
@@ -154,6 +157,7 @@ def _collect_section(
     section = CollectedSection(
         number=planned.number,
         path=planned.path,
+        topic=planned.topic,
         items=tuple(items),
         redactions=packed.redactions,
         gap=None if items or planned.gap is None else planned.gap,
@@ -199,7 +203,15 @@ def _hits(
         ]
     if not found and (planned.kinds or docs is not None or not planned.query):
         found = newest(context, reader, readable, asked)
-    return [hit for hit in found if is_evidence(hit.memory)]
+    return [_without_headings(hit) for hit in found if is_evidence(hit.memory)]
+
+
+def _without_headings(hit: Hit) -> Hit:
+    """Return a hit as it is; a passage without what stands under the same heading: it says more of
+    one subject, and nothing against it.
+    """
+    is_passage = hit.memory.kind == "document" and "document_id" in hit.memory.attributes
+    return hit.model_copy(update={"contradicted_by": ()}) if is_passage else hit
 
 
 def _with_both_sides(context: MemoryContext, reader: Actor, chosen: list[Hit]) -> list[Hit]:
@@ -241,16 +253,19 @@ def _items(
         if (is_aged or is_over) and rules.stale == "gap":
             too_old += 1
             continue
-        items.append(_item(item, hit, ids, is_stale=is_aged or is_over))
+        items.append(_item(desk, item, hit, ids, is_stale=is_aged or is_over))
     return items, too_old
 
 
-def _item(item: PackItem, hit: Hit, ids: set[str], *, is_stale: bool) -> SectionItem:
+def _item(desk: Desk, item: PackItem, hit: Hit, ids: set[str], *, is_stale: bool) -> SectionItem:
     memory = hit.memory
     text = item.text
     if memory.speaker and text.startswith(f"{memory.speaker}: "):
         text = text[len(memory.speaker) + 2 :]
     is_redacted = item.fresh == "redacted"
+    place = document_place(memory)
+    if place is not None:
+        place = desk.context.redactor.redact_text(place).text
     return SectionItem(
         handle=1,
         memory_id=memory.id,
@@ -260,6 +275,7 @@ def _item(item: PackItem, hit: Hit, ids: set[str], *, is_stale: bool) -> Section
         kind=memory.kind,
         state=memory.state,
         text="" if is_redacted else text.removesuffix("…") if item.cut else text,
+        place=None if is_redacted else place,
         attributes={} if is_redacted else item.attributes,
         holds=item.fresh,
         known_at=item.known_at,

@@ -144,7 +144,7 @@ def draft_section(
         number=section.number,
         path=section.path,
         sentences=sentences,
-        gap=section.gap,
+        gap=section.gap or (None if sentences else "nothing_to_quote"),
         pack_digest=section.digest,
     )
 
@@ -236,7 +236,7 @@ def markdown_of(run: SynthesisRun) -> str:
                 "gap": (section.gap or "").replace("_", " "),
                 "contradictions": ", ".join(f"[{each}]" for each in against),
                 "sources": "; ".join(
-                    f"[{item.handle}] {escape(item.kind)} {item.memory_id}"
+                    f"[{item.handle}] {escape(item.place or item.kind)} ({item.memory_id})"
                     for item in items
                     if item.handle in cited or item.handle in against
                 ),

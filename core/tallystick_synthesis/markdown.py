@@ -18,6 +18,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>&~|#])")
 _HANDLES = re.compile(r"(?<!\\)((?:\[\d{1,4}\][ ,]*)+)")
 _NUMBER = re.compile(r"\d+")
 _QUOTED = re.compile(r"“(.*)”", re.DOTALL)
+_ENDS = (".", "!", "?", "。", "！", "？", "…")
 _ENDING = " .!?。！？…;:,"
 _LONGEST_SPAN, _SHORTEST_SPAN = 700, 12
 _WORD = re.compile(r"\w{2,}")
@@ -49,15 +50,18 @@ def as_quote(item: SectionItem, span: str, *beside: SectionItem) -> str:
 
 def spans_of(item: SectionItem, most: int, query: str = "") -> list[str]:
     """Return the sentences of an item that answer best, at most `most`, in their order: each of
-    one line, and no heading.
+    one line. Of a longer text only whole sentences are quoted: no headings, tables or code.
     """
+    lines = _prose_lines(item.text)
+    is_short = len(lines) == 1
     spans = []
-    for line in item.text.splitlines():
+    for line in lines:
         for start, end in whole_sentences(line):
-            span = line[start:end].strip()
-            if _SHORTEST_SPAN <= len(span) <= _LONGEST_SPAN and len(_WORD.findall(span)) > 2:
+            span = line[start:end].strip().strip("\x85")
+            is_whole = is_short or span.rstrip("*_”").endswith(_ENDS)
+            if is_whole and _is_prose(span):
                 spans.append(span)
-    spans = [each for each in dict.fromkeys(spans) if "\0" not in each and _is_prose(each)]
+    spans = list(dict.fromkeys(spans))
     words = set(query_terms(query)) if query else set()
     ranked = sorted(
         range(len(spans)),
@@ -66,10 +70,23 @@ def spans_of(item: SectionItem, most: int, query: str = "") -> list[str]:
     return [spans[at] for at in sorted(ranked[:most])]
 
 
+def _prose_lines(text: str) -> list[str]:
+    """Return the lines of a text but for those of code: between fences, or indented."""
+    lines, is_fenced = [], False
+    for line in text.splitlines():
+        if line.lstrip().startswith(("```", "~~~")):
+            is_fenced = not is_fenced
+        elif line.strip() and not is_fenced and not line.startswith(("    ", "\t")):
+            lines.append(line.strip().removeprefix("- ").removeprefix("* "))
+    return lines
+
+
 def _is_prose(span: str) -> bool:
-    """Return True unless a line is a heading, a row of a table, or mostly signs."""
+    """Return True unless a line is a heading, a row of a table, or mostly signs and links."""
     letters = sum(each.isalpha() or each.isspace() for each in span)
-    return span[0] not in "#|>`-+=" and 4 * letters >= 3 * len(span) and span == span.strip("\x85")
+    is_text = bool(span) and span[0] not in "#|>`-+=$" and 5 * letters >= 4 * len(span)
+    is_sized = _SHORTEST_SPAN <= len(span) <= _LONGEST_SPAN and len(_WORD.findall(span)) > 2
+    return is_text and is_sized and "](" not in span and "\0" not in span
 
 
 def read_draft(markdown: str, *, by_model: bool) -> tuple[DraftSentence, ...]:

@@ -112,6 +112,8 @@ class SectionItem(Record):
     state: MemoryState
     text: str
     """As it may be quoted: secrets replaced, and cut. Empty for what was redacted."""
+    place: str | None = None
+    """Of a passage the title and the headings of its document; secrets replaced."""
     attributes: JsonObject = {}
     holds: Holds = "current"
     known_at: int | None = None
@@ -132,6 +134,8 @@ class CollectedSection(Record):
 
     number: int
     path: tuple[str, ...]
+    topic: str = ""
+    """What the section itself asks."""
     items: tuple[SectionItem, ...] = ()
     source_ids: tuple[str, ...] = ()
     derived_ids: tuple[str, ...] = ()
