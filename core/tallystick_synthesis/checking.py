@@ -236,7 +236,7 @@ def _stray(
     """Return what a sentence says that nothing it cites does, and the words of it."""
     known = _Words.of(_texts(cited))
     around = _Words.of(_texts(section.items))
-    numbers, names, words = [], [], []
+    numbers, names, words = list[str](), list[str](), list[str]()
     for match in _TOKEN.finditer(text):
         token = match[0]
         if token in known.exact:

@@ -127,7 +127,7 @@ class Desk:
                 raise conflict(run, "what it quotes was erased", "Plan it anew.")
         return run
 
-    def list(self, *, limit: int, before: str | None) -> list[SynthesisRun]:
+    def list_runs(self, *, limit: int, before: str | None) -> list[SynthesisRun]:
         """Return the runs of the scope, newest first, without their bodies. Raises Denied,
         NotFound.
         """

@@ -14,7 +14,7 @@ from tallystick.memory.correct import CorrectionRequest, apply_correction
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one, prepare
 from tallystick.memory.secrets import admit_memory
-from tallystick.records import JsonObject, NewMemory
+from tallystick.records import NewMemory
 from tallystick.records.synthesis import ArtifactPreview, SynthesisRun
 from tallystick.storage.rows import memories, scopes
 from tallystick_synthesis.checking import check
@@ -58,7 +58,7 @@ def remember(
         readers=desk.scope,
     )
     confirmation = Confirmation(desk.context.gate, found[0].secret, _PURPOSE, desk.actor)
-    content = [run.id, known.digest, preview.dump()]
+    content: Any = [run.id, known.digest, preview.dump()]
     now = desk.context.store.clock.now()
     if mode == "preview":
         token, expires_at = confirmation.token(content, now=now)
@@ -107,7 +107,7 @@ def _prepare(desk: Desk, run: SynthesisRun, text: str, preview: ArtifactPreview)
         section.number: {handle for each in section.sentences for handle in each.cites}
         for section in run.draft
     }
-    sections: list[JsonObject] = []
+    sections: list[dict[str, Any]] = []
     for section in run.sections:
         used = [item for item in section.items if item.handle in cited.get(section.number, ())]
         against = [item for item in section.items if item.contradicted_by]
@@ -123,9 +123,9 @@ def _prepare(desk: Desk, run: SynthesisRun, text: str, preview: ArtifactPreview)
                 "sources": sources,
             }
         )
-    derived = sorted({each for section in sections for each in section["memories"]})  # type: ignore[union-attr]
+    derived = sorted({each for section in sections for each in section["memories"]})
     ages = [item.known_at for section in run.sections for item in section.items if item.known_at]
-    attributes: JsonObject = {
+    attributes: dict[str, Any] = {
         "synthesis": run.id,
         "output_type": run.request.output_type,
         "audience": run.request.audience,
@@ -141,7 +141,7 @@ def _prepare(desk: Desk, run: SynthesisRun, text: str, preview: ArtifactPreview)
         },
         "decided_by": desk.actor.user,
         "freshness_at": min(ages) if ages else None,
-        SECTIONS: sections,  # type: ignore[dict-item]
+        SECTIONS: sections,
         STALE: [],
     }
     new = NewMemory(

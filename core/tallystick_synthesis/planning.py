@@ -21,7 +21,7 @@ from tallystick.records.synthesis import (
     SynthesisRun,
 )
 from tallystick_synthesis.desk import Desk, digest_of
-from tallystick_synthesis.reading import NO_EVIDENCE, scopes_of
+from tallystick_synthesis.reading import NO_EVIDENCE, asked_docs, is_evidence, scopes_of
 from tallystick_synthesis.templates import output_types, template_of
 
 MOST_SECTIONS, MOST_LEVELS = 24, 4
@@ -117,8 +117,6 @@ def section_query(request: SynthesisRequest, section: OutlineSection) -> str:
 
 def _evidence(desk: Desk, request: SynthesisRequest, flat: Sequence[_Flat]) -> list[Hit]:
     readable, reader = scopes_of(desk, request), desk.reader(request)
-    from tallystick_synthesis.collecting import asked_docs, is_evidence
-
     docs = asked_docs(desk, request)
     asked = [request.query, *(section_query(request, each.section) for each in flat)]
     query = " ".join(dict.fromkeys(each for each in asked if each.strip()))

@@ -220,7 +220,7 @@ class Synthesis(Part):
         NotFound.
         """
         self._view._admit("read")
-        return self._desk().list(limit=limit, before=before)
+        return self._desk().list_runs(limit=limit, before=before)
 
     def run(
         self,

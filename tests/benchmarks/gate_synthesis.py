@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.benchmarks.synthesis_claims import CLAIMS, DIGEST, make_claims
 
@@ -261,7 +261,7 @@ def attacks() -> Iterator[tuple[str, Callable[[BoundTally, dict[str, str]], list
             {"verb": "remember", "synthesis_id": "RUN"},
         )
     ):
-        yield f"asked {number}", asked(**request)
+        yield f"asked {number}", asked(**cast(dict[str, Any], request))
 
 
 WRITER = [""]
@@ -330,7 +330,7 @@ def measure_corrections() -> dict[str, Any]:
         sources = [bound.get(each).sources[0].source_id for each in ids]
         cited: dict[str, set[str]] = {}
         for start in range(0, 80, 5):
-            request = {"output_type": "custom", "outline": [{"title": "The ledger"}]}
+            request: Any = {"output_type": "custom", "outline": [{"title": "The ledger"}]}
             run = through(bound, source_ids=sources[start : start + 8], query="", **request)
             artifact = keep(bound, run)
             attributes: Any = bound.get(artifact).attributes
@@ -425,7 +425,15 @@ def be_killed(folder: str, stage: str, when: str) -> None:
 
 def measure_cost(memories: int) -> dict[str, Any]:
     """Compare the CPU of a plan, and of ten sections, with that of a recall in the same run."""
-    topics = ("restores", "outages", "backups", "owners", "reviews", "trials", "deliveries")
+    topics: tuple[str, ...] = (
+        "restores",
+        "outages",
+        "backups",
+        "owners",
+        "reviews",
+        "trials",
+        "deliveries",
+    )
     topics += ("access", "requests per second", "connections")
     outline = [{"title": f"What is known of {each}"} for each in topics]
     with tempfile.TemporaryDirectory() as folder, opened(folder) as tally:

@@ -371,8 +371,7 @@ def test_a_far_model_sees_neither_secrets_nor_what_stays_here(open_sqlite: OpenT
     with open_sqlite(drafter=writer) as tally:
         bound = tally.bind(ALICE)
         bound.remember("The ledger is run by alice@example.com since May.", kind="fact")
-        local = {"local_only": True}
-        bound.remember("The ledger hides a heron.", kind="fact", attributes=local)
+        bound.remember("The ledger hides a heron.", kind="fact", attributes={"local_only": True})
         synthesis = Synthesis(bound)
         run = synthesis.plan(output_type="custom", outline=outline("The ledger"))
         synthesis.sections(run.id)
@@ -408,7 +407,7 @@ def test_what_is_too_old_is_a_gap_blocks_or_is_allowed(open_tally: OpenTally) ->
                 output_type="custom",
                 outline=outline("The ledger"),
                 max_age=3_600,
-                stale=stale,  # type: ignore[arg-type]
+                stale=stale,
             )
             synthesis.sections(run.id)
             synthesis.draft(run.id)
