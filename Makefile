@@ -161,6 +161,10 @@ bench-export: $(VENV)/.dev ## measure how long 1,000 recorded steps take to leav
 bench-prefix: $(VENV)/.dev ## measure how much of an agent's request begins the next, beside LangChain's stock middleware
 	@$(BIN)/python -m tests.benchmarks.prefix $(ARGS)
 
+.PHONY: gate-synthesis
+gate-synthesis: $(VENV)/.dev ## hold the bars of synthesis: sources, attacks, claims, corrections, kills, cost; ARGS="--only claims"
+	@$(BIN)/python -m tests.benchmarks.gate_synthesis $(ARGS)
+
 .PHONY: bench-agents
 bench-agents: $(VENV)/agents/.made ## measure what an agent solves over sessions, with us and with other memories; ARGS="--model openai:gpt-5"
 	@$(VENV)/agents/bin/python -m tests.benchmarks.agents $(ARGS)

@@ -22,6 +22,7 @@ EXAMPLES = (
     "research_agent",
     "mcp_ingest",
     "support_service",
+    "overview",
 )
 """The examples, in the order in which they are best read."""
 

@@ -208,6 +208,7 @@ print('tallystick_server.app' in sys.modules)
         "tallystick_ingest",
         "tallystick_work",
         "tallystick_steward",
+        "tallystick_synthesis",
         *ADAPTERS,
     ],
 )

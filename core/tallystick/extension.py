@@ -27,6 +27,7 @@ EXTENSIONS = (
     "tallystick_ingest",
     "tallystick_work",
     "tallystick_steward",
+    "tallystick_synthesis",
 )
 """The packages, each of which has a constant `EXTENSION`."""
 

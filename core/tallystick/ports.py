@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tallystick.records import (
         CompiledContext,
+        DraftRequest,
         Extraction,
         LearningRequest,
         ModelAnswer,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BlobStore",
     "Clock",
+    "Drafter",
     "Embedder",
     "Ids",
     "Learner",
@@ -290,6 +292,22 @@ class Summarizer(Protocol):
         ...
 
 
+@runtime_checkable
+class Drafter(Protocol):
+    """Writes a section of a document from a pack of memory, and from nothing else."""
+
+    @property
+    def declaration(self) -> ProviderDeclaration:
+        """What it says of itself: its name, whether it is local, its limits."""
+        ...
+
+    def draft(self, request: DraftRequest) -> str:
+        """Return the section as Markdown, without its heading. Every sentence ends in the numbers
+        of the items that it rests on, such as `[3]`.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Models:
     """The models that a developer gave a tally to learn by, in the order of preference. Those of a
@@ -298,12 +316,13 @@ class Models:
 
     learners: tuple[Learner | StructuredModel, ...] = ()
     summarizer: Summarizer | StructuredModel | None = None
+    drafter: Drafter | StructuredModel | None = None
 
     @property
     def declarations(self) -> tuple[ProviderDeclaration, ...]:
         """What each of them says of itself."""
-        summarizers = () if self.summarizer is None else (self.summarizer,)
-        return tuple(each.declaration for each in (*self.learners, *summarizers))
+        others = [each for each in (self.summarizer, self.drafter) if each is not None]
+        return tuple(each.declaration for each in (*self.learners, *others))
 
 
 class SystemClock:

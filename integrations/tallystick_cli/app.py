@@ -32,6 +32,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
             "receipts": "verify receipt export-receipt tape keygen",
         },
         "Work": {"work": "task plan link aliases keep-apart"},
+        "Synthesis": {"synthesis": "synthesize"},
         "Reflection and review": {"memory": "reflect reviews review"},
         "Policy and approvals": {
             "access": "approvals approve deny revoke spaces space preview-agent token freeze thaw"

@@ -61,6 +61,7 @@ ExploreMode = Literal[
     "reviews",
     "approvals",
     "access",
+    "synthesis",
     "policy",
 ]
 
@@ -130,6 +131,9 @@ ManageAction = Literal[
     "prioritize",
     "detect_cycles",
     "link_alike",
+    "synthesize_plan",
+    "synthesize_draft",
+    "synthesize_verify",
     "replay",
     "crawl",
     "sync",

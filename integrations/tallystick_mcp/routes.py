@@ -77,6 +77,7 @@ EXPLORE: Mapping[str, Route] = {
     "reviews": _route("reviews", "limit", before="after"),
     "approvals": _route("approvals", "limit", "before"),
     "access": _route("preview_access"),
+    "synthesis": _route("synthesize_run", id="synthesis_id"),
 }
 """By mode. The mode `policy` is none of the table: it tells what the rules say of a call."""
 
@@ -151,6 +152,9 @@ MANAGE: Mapping[str, Route] = {
     "prioritize": _route("prioritize_tasks"),
     "detect_cycles": _route("task_cycles"),
     "link_alike": _route("link_alike", "mode", "reason", id="memory_id"),
+    "synthesize_plan": _route("synthesize_plan", "query"),
+    "synthesize_draft": _route("synthesize_draft", id="synthesis_id"),
+    "synthesize_verify": _route("synthesize_verify", id="synthesis_id"),
     "replay": _route("replay", tool="memory_replay", id="step_id", changes="recipe"),
     "crawl": _route("start_import", tool="memory_crawl", query="target", changes="options"),
     "sync": _route(

@@ -99,7 +99,7 @@ TOOLS: Mapping[str, _Tool] = {
         "archive: off the board. estimate: hours. prioritize: what next. detect_cycles: circles. "
         "link_alike: rules, patterns. replay: run a recorded step again. crawl: a site. "
         "sync: a source by field. refresh: anew. import_status: progress. health: check for "
-        "problems. stats: space. rebuild_index: repair.",
+        "problems. stats: space. synthesize_plan: a document. rebuild_index: repair.",
         _CHANGES,
     ),
 }

@@ -166,6 +166,12 @@ def _of_step(bound: BoundTally, step_id: str) -> Scope:
     return _of_run(bound, OPERATIONS["step"].call(bound, {"step_id": step_id}).run_id)
 
 
+def _of_synthesis(bound: BoundTally, synthesis_id: str) -> Scope:
+    run = OPERATIONS["synthesize_run"].call(bound, {"synthesis_id": synthesis_id})
+    scope: Scope = run.scope
+    return scope
+
+
 def _of_proposal(bound: BoundTally, proposal_id: str) -> Scope:
     reviewed = OPERATIONS["proposal"].call(bound, {"proposal_id": proposal_id})
     scope: Scope = reviewed.proposal.scope
@@ -180,6 +186,7 @@ _SCOPES: Mapping[str, _Find] = {
     "step_id": _of_step,
     "proposal_id": _of_proposal,
     "task_id": _of_memory,
+    "synthesis_id": _of_synthesis,
 }
 """Finds the scope of the record that an argument names by its id."""
 
@@ -361,7 +368,12 @@ def _report_linked(bound: BoundTally) -> Callable[[Any, JsonObject], tuple[str, 
 # Manage
 
 
-_OF_CHANGES = frozenset({"start_task", "submit_review", "complete_task", "prioritize"})
+_OF_CHANGES = frozenset(
+    {
+        *("start_task", "submit_review", "complete_task", "prioritize"),
+        *("synthesize_plan", "synthesize_draft", "synthesize_verify"),
+    }
+)
 """Actions whose further arguments stand in `changes`: as arguments of the tool they would be in
 every prompt of every client.
 """
@@ -382,6 +394,8 @@ def _manage(caller: Caller, bound: BoundTally, arguments: Manage, values: JsonOb
         # In the changes: an argument of the tool would be in every prompt of every client.
         recipe = {**(arguments.changes or {})}
         fields_of_call |= {"send": recipe.pop("send", False), "recipe": recipe}
+    if action == "synthesize_draft":
+        fields_of_call["collect"] = True
     if action == "crawl":
         fields_of_call["adapter"] = action
     if action in ("accept", "defer", "reject", "undo"):

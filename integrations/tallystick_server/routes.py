@@ -193,6 +193,17 @@ ROUTES: tuple[Route, ...] = (
         _route("keep_apart", "POST /graph/apart"),
     ),
     *_group(
+        "Synthesis",
+        _route("synthesize_plan", "POST /synthesize/plan"),
+        _route("synthesize_sections", "POST /synthesize/sections"),
+        _route("synthesize_draft", "POST /synthesize/draft"),
+        _route("synthesize_verify", "POST /synthesize/verify"),
+        _route("synthesize_remember", "POST /synthesize/remember"),
+        _route("synthesize_refresh", "POST /synthesize/refresh"),
+        _route("synthesize_runs", "GET /synthesize/runs", cursor=("before", "id")),
+        _route("synthesize_run", "GET /synthesize/runs/{synthesis_id}"),
+    ),
+    *_group(
         "Reviews",
         _route("reflect", "POST /reflect"),
         _route("end_session", "POST /sessions/end"),

@@ -17,12 +17,16 @@ FIRST_LOOK = {
     "graph/test_merges.py": "graph/evidence records/graph",
     "work/test_work.py": "records/kinds records/work work/changing work/choosing "
     "work/completing work/reading work/tasks",
+    "synthesis/test_synthesis.py": "memory/artifacts records/synthesis synthesis/checking "
+    "synthesis/collecting synthesis/desk synthesis/drafting synthesis/keeping synthesis/markdown "
+    "synthesis/planning synthesis/reading synthesis/synthesis_jobs synthesis/templates "
+    "storage/rows/synthesis_rows storage/engine/synthesis_tables",
     "work/test_linking.py": "work/likeness",
     "memory/test_attributes_and_links.py": "memory/labels memory/links",
     "graph/test_graph.py": "graph/aliases graph/derived graph/mentions graph/name_forms "
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
     "test_extension.py": "graph/extension ingest/contract ingest/extension learning/extension "
-    "work/extension steward/extension",
+    "work/extension steward/extension synthesis/extension",
     "ingest/test_extracting.py": "ingest/decoding ingest/html_text ingest/markup ingest/pdf_child "
     "ingest/pdf_text",
     "../integrations/test_sources_files.py": "testing/source_contract",

@@ -11,6 +11,7 @@ import tallystick_graph
 import tallystick_ingest
 import tallystick_learning
 import tallystick_steward
+import tallystick_synthesis
 import tallystick_work
 from tallystick import Actor, Tally, extension
 from tallystick.extension import load_extensions
@@ -48,11 +49,13 @@ def test_a_tally_has_the_extensions_of_the_constant(open_sqlite: OpenTally) -> N
         tallystick_ingest.EXTENSION,
         tallystick_work.EXTENSION,
         tallystick_steward.EXTENSION,
+        tallystick_synthesis.EXTENSION,
     )
     offered = {operation.name for each in load_extensions() for operation in each.operations}
     assert offered > {"reflect", "end_session", "start_import", "add_document"}
     of_work = {operation.name for operation in tallystick_work.EXTENSION.operations}
     assert offered > {"aliases", "keep_apart", *of_work}
+    assert offered > {each.name for each in tallystick_synthesis.EXTENSION.operations}
     assert offered < OPERATIONS.keys()
 
 

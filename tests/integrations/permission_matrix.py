@@ -32,6 +32,7 @@ from tallystick_mcp.callers import caller_of
 from tallystick_mcp.routes import MANAGE
 from tallystick_server.dashboard.application import ROUTES as PAGES
 from tallystick_server.routes import OWN, PREFIX, ROUTES, Route
+from tallystick_synthesis import Synthesis
 
 from .mcp_clients import connected
 from .served import ADA, ASKING, BOB, ROOT, Served
@@ -121,6 +122,14 @@ class World:
         return self.ada.remember(f"Feed the heron. {self.memory.id}", kind="task").id
 
     @cached_property
+    def synthesis(self) -> str:
+        synthesis = Synthesis(self.ada)
+        run = synthesis.plan("Where does the heron nest?")
+        synthesis.sections(run.id)
+        synthesis.draft(run.id)
+        return synthesis.verify(run.id).id
+
+    @cached_property
     def plan(self) -> str:
         steps: Any = {"steps": ["Fish."]}
         text = f"Feed it daily. {self.memory.id}"
@@ -200,6 +209,7 @@ class World:
             "source_id": lambda: self.memory.source_id,
             "task_id": lambda: self.task,
             "plan_id": lambda: self.plan,
+            "synthesis_id": lambda: self.synthesis,
             "number": lambda: 1,
             "blocker": lambda: "The river is frozen.",
             "run_id": lambda: self.step.run.id,
@@ -254,6 +264,7 @@ class World:
             "preview_access": lambda: {"scopes": [self.scope]},
             "preview_member": lambda: {"member": {"principal_id": "eve"}},
             "keep_apart": self.names,
+            "synthesize_plan": lambda: {"query": "Where does the heron nest?"},
             "working_set": lambda: {"name": "plan", "thread": "t"},
             "working_get": lambda: {"name": "plan", "thread": "t"},
             "working_list": lambda: {"thread": "t"},
@@ -411,6 +422,8 @@ _QUERIES: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "GET /policy": lambda world: {"tool": "deploy"},
 }
 _FORMS: Mapping[str, Callable[[World], dict[str, Any]]] = {
+    "POST /syntheses": lambda world: {"query": "heron"},
+    "POST /syntheses/{synthesis_id}": lambda world: {"action": "verify"},
     "POST /source-imports/{import_id}": lambda world: {"action": "pause"},
     "POST /make/{making}": lambda world: {"mode": "apply", "content": "The heron is grey."},
     "POST /jobs/retry": lambda world: {"job_id": world.job, "reason": "r"},
@@ -436,6 +449,7 @@ def way_of_page(place: str) -> Way:
             "job_id": lambda: world.job,
             "import_id": lambda: world.imported,
             "document_id": lambda: world.document,
+            "synthesis_id": lambda: world.synthesis,
             "change": lambda: "hide",
             "making": lambda: "remember",
             "number": lambda: world.entry if "/entries/" in path else "1",
@@ -490,6 +504,14 @@ _SUBJECTS: Mapping[str, Callable[[World], Any]] = {
         lambda world: world.task,
     ),
     "link_alike": lambda world: world.memory.id,
+    **dict.fromkeys(
+        (
+            "synthesize_draft",
+            "synthesize_verify",
+            "synthesis",
+        ),
+        lambda world: world.synthesis,
+    ),
     **dict.fromkeys(("accept", "defer", "reject", "undo"), lambda world: world.proposal),
     **dict.fromkeys(("receipt", "why", "trace", "replay"), lambda world: world.step.id),
     **dict.fromkeys(("steps", "verify"), lambda world: world.step.run.id),
@@ -508,6 +530,7 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
     "sync": lambda world: {"query": world.folder, "field": "folder"},
     "hold": lambda world: {"field": "plan", "replacement": "mend it"},
     "modify": lambda world: {"changes": {"tags": ["late"]}},
+    "synthesize_plan": lambda world: {"query": "heron"},
     "block_task": lambda world: {"by": "The river is frozen."},
     "forget_matching": lambda world: {"query": "heron"},
     "correct": lambda world: {"correction": "mark_stale"},
@@ -517,7 +540,8 @@ _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
 }
 _REASONED = frozenset(get_args(ManageAction)) - {
     *("hold", "replay", "health", "stats", "crawl", "sync", "refresh", "import_status"),
-    *("hold", "replay", "health", "stats", "estimate", "prioritize", "detect_cycles"),
+    *("estimate", "prioritize", "detect_cycles"),
+    *("synthesize_plan", "synthesize_draft", "synthesize_verify"),
 }
 _PREVIEWED = ("forget_matching", "correct", "promote", "share")
 RESOURCES: Mapping[str, Callable[[World], str]] = {

@@ -100,6 +100,13 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
         tally.drain()
     run("aliases")
     run("keep-apart", "heron", "egret", *reason)
+    document = run("synthesize", "plan", "the heron")["id"]
+    run("synthesize", "sections", document)
+    run("synthesize", "draft", document)
+    run("synthesize", "verify", document)
+    run("synthesize", "remember", document)
+    run("synthesize", "show", document)
+    run("synthesize", "list")
     run("space", "team:core", "--member", "user:local=steward", *reason)
     run("promote", kiln, "project:apollo", *reason)
     run("share", kiln, "project:apollo", *reason)

@@ -24,6 +24,7 @@ from tallystick_mcp import serve
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
 from tallystick_mcp.routes import ADD, EXPLORE, LET_GO, MANAGE, SEARCH
 from tallystick_mcp.server import TOOLS
+from tallystick_synthesis import Synthesis
 
 OpenTally = Callable[..., Tally]
 ANN = Actor(user="ann", projects={"apollo", "hermes"})
@@ -124,6 +125,7 @@ _EXPLORED: dict[str, dict[str, str]] = {
     "dependencies": {"id": "memory"},
     "communities": {},
     "get": {"id": "memory"},
+    "synthesis": {"id": "synthesis"},
     "inspect": {"id": "memory"},
     "history": {"id": "memory"},
     "source": {"id": "source"},
@@ -158,6 +160,7 @@ def recorded(bound: BoundTally) -> dict[str, str]:
         "source": bound.get(stored.id).sources[0].source_id,
         "run": run.id,
         "step": step.id,
+        "synthesis": Synthesis(bound).plan("tabs").id,
     }
 
 

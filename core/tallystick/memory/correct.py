@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from tallystick.access import Confirmation
 from tallystick.errors import InvalidInput, StateConflict, VersionConflict
+from tallystick.memory.artifacts import cited_in
 from tallystick.memory.change import (
     SHARED,
     follow,
@@ -343,6 +344,7 @@ def _plan(
         other_id=None if other is None else other.memory.id,
         other_version=None if other is None else other.memory.version,
         affected=affected_by(connection, context, actor, current),
+        synthesis=cited_in(connection, context, actor, current),
         recall=_impact(request, after),
         reversible=True,
         reversible_until=now + context.forget_window_us if after.state == "deleted" else None,

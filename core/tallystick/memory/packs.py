@@ -104,14 +104,18 @@ def pack(
     working: Sequence[PackItem] = (),
     session: WorkingSet | None = None,
     named: Sequence[str] | None = None,
+    found: Sequence[Hit] | None = None,
 ) -> ContextPack:
     """Return `working`, the working memory of the run, and the answers to `query`, best first, as
     far as they fit; the pack is framed under the key of `home`. Of a `session` its working set
-    stands for the answers, and so do memories that are `named` by their ids. Raises Denied,
-    InvalidInput.
+    stands for the answers, and so do hits that were `found` before, and memories that are `named`
+    by their ids. Raises Denied, InvalidInput.
     """
-    if named is not None:
-        hits = _hits_of(context, actor, named)
+    if found is not None:
+        hits = list(found)
+        items = [_hit_item(hit) for hit in hits]
+    elif named is not None:
+        hits = hits_of(context, actor, named)
         items = [_hit_item(hit, why="about") for hit in hits]
     elif session is not None:
         hits = [piece.hit for piece in session.pieces]
@@ -247,7 +251,7 @@ def _urgency(stored: memories.Stored) -> tuple[bool, int]:
     return attributes.get("status", "todo") == "todo", place
 
 
-def _hits_of(context: MemoryContext, actor: Actor, ids: Sequence[str]) -> list[Hit]:
+def hits_of(context: MemoryContext, actor: Actor, ids: Sequence[str]) -> list[Hit]:
     """Return the memories with these ids that the actor may see, in their order."""
     with context.store.database.read() as connection:
         stored = {each.memory.id: each for each in memories.get_many(connection, ids)}
@@ -569,6 +573,7 @@ _FRESHNESS: Mapping[Holds, str] = {
     "history": ", holds no longer",
     "redacted": ", redacted",
     "origin_gone": ", what it was concluded from is gone",
+    "stale": ", stale: what it cites has changed",
 }
 
 

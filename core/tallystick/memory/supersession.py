@@ -46,7 +46,9 @@ def freshness_of(memory: Memory, *, is_history: bool) -> Holds:
         return "redacted"
     if is_history:
         return "history"
-    return "origin_gone" if memory.corrected == "origin_gone" else "current"
+    if memory.corrected == "origin_gone":
+        return "origin_gone"
+    return "stale" if memory.kind == "artifact" and memory.attributes.get("stale") else "current"
 
 
 def resolve_replacements(

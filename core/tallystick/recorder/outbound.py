@@ -59,7 +59,7 @@ RUN_NAME = "tallystick-extract"
 _PROMPT_VERSION = "3"
 _TRIES = 2
 _DAY = 24 * 3600 * 1_000_000
-_PURPOSES = ("learn", "summarize")
+_PURPOSES = ("learn", "summarize", "draft")
 _WRITES = Writes.of("outbound")
 """Calls are counted one after the other, in all processes: a limit is read and used in one turn,
 and a call that could share the end of one of tokens or money waits for those that are under way.

@@ -62,6 +62,15 @@ class Affected(Record):
     """The number of linked memories in scopes that the actor may not read."""
 
 
+class CitedIn(Record):
+    """An artifact that cites a memory, with the sections that do."""
+
+    artifact_id: str
+    sections: tuple[str, ...]
+    """Their titles."""
+    is_stale: bool = False
+
+
 class Correction(Record):
     """The preview or the result of a correction."""
 
@@ -76,6 +85,8 @@ class Correction(Record):
     """The replacement of a superseded memory, the canonical one of a duplicate."""
     other_version: int | None = None
     affected: Affected
+    synthesis: tuple[CitedIn, ...] = ()
+    """Artifacts that cite it: they are stale once it is applied."""
     recall: RecallImpact
     reversible: bool
     reversible_until: int | None = None

@@ -111,6 +111,14 @@ class _Constraint(_Attributes):
     hard: bool = False
 
 
+class _Artifact(_Attributes):
+    output_type: str | None = None
+    audience: str | None = None
+    verdict: str | None = None
+    stale: tuple[int, ...] = ()
+    """Sections that cite what has changed since."""
+
+
 class _ErrorPattern(_Attributes):
     error: str = ""
     resolution: str = ""
@@ -122,6 +130,7 @@ KINDS |= {
     "plan": _Plan,
     "constraint": _Constraint,
     "error_pattern": _ErrorPattern,
+    "artifact": _Artifact,
 }
 
 

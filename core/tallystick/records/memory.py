@@ -98,9 +98,10 @@ EdgeKind = Literal[
     "PART_OF",
     "SHARES",
 ]
-Holds = Literal["current", "history", "redacted", "origin_gone"]
-"""Whether a memory holds: now; only once; without its text; or, of a conclusion that a person
-accepted, while all that it was concluded from is gone.
+Holds = Literal["current", "history", "redacted", "origin_gone", "stale"]
+"""Whether a memory holds: now; only once; without its text; of a conclusion that a person
+accepted, while all that it was concluded from is gone; or, of an artifact, while what it cites has
+changed since.
 """
 CorrectionKind = Literal[
     "mark_wrong",

@@ -13,6 +13,7 @@ from tallystick.errors import InvalidInput, MissingExtra, SettingsError
 from tallystick.extension import Extension
 from tallystick.memory import MemoryContext
 from tallystick.ports import (
+    Drafter,
     Embedder,
     Learner,
     Models,
@@ -33,6 +34,7 @@ from tallystick.tokens.prices import PriceTable, cost_of
 
 LearnerLike = Learner | StructuredModel
 SummarizerLike = Summarizer | StructuredModel
+DrafterLike = Drafter | StructuredModel
 P = TypeVar("P")
 
 _GROUP = "tallystick.structured_models"

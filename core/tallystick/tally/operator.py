@@ -311,7 +311,7 @@ class Operator:
         self,
         *,
         purpose: Annotated[
-            Literal["learn", "summarize", "call"] | None,
+            Literal["learn", "summarize", "draft", "call"] | None,
             Field(description="learn, summarize or call; by default any."),
         ] = None,
         limit: Annotated[Limit, Field(description="Calls at most.")] = 50,

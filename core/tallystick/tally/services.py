@@ -52,6 +52,7 @@ from tallystick.tally.call_rules import CallRules
 from tallystick.tally.captured_turns import CapturedTurns
 from tallystick.tally.compile_requests import CompileRequests
 from tallystick.tally.models import (
+    DrafterLike,
     LearnerLike,
     SummarizerLike,
     choose_embedder,
@@ -145,6 +146,10 @@ class OpenOptions(TypedDict, total=False):
     """Says what each community of the graph is about, where the setting `graph` is on, and shortens
     memories for compiles with `compaction="summary"`.
     """
+    drafter: Annotated[DrafterLike | None, SkipValidation]
+    """Drafts the sections of a synthesis where a call asks for it, from packs alone: a model of a
+    runtime's adapter, or a Drafter.
+    """
     clock: Clock | None
     """Tells the time."""
     ids: Ids | None
@@ -196,6 +201,7 @@ class Services:
         given = Models(
             given_models(options.get("learning_model")),
             options.get("summarizer"),
+            options.get("drafter"),
         )
         models = choose_models(settings, self.extensions, given, self.prices)
         redactor = Redactor(

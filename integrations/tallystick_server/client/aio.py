@@ -16,6 +16,7 @@ from tallystick_learning import AsyncLearning
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.model_calls import CalledModel
 from tallystick_server.recording import CheckedCall
+from tallystick_synthesis import AsyncSynthesis
 from tallystick_work import AsyncWork
 
 
@@ -64,6 +65,7 @@ class AsyncRemoteTally(ServedTally):
     learning = OfferedPart(AsyncLearning)
     ingest = OfferedPart(AsyncIngest)
     work = OfferedPart(AsyncWork)
+    synthesis = OfferedPart(AsyncSynthesis)
     graph = OfferedPart(AsyncGraph)
     operator = OfferedPart(ServedOperator)
     recordings = OfferedPart(ServedRecordings)

@@ -48,6 +48,7 @@ from tallystick_server.model_calls import CalledModel, CallModel
 from tallystick_server.recording import CheckedCall, CheckedCallBody, Compile, StartRun
 from tallystick_server.routes import PREFIX
 from tallystick_steward.steward import StewardVerbs
+from tallystick_synthesis import SynthesisVerbs
 from tallystick_work import WorkVerbs
 
 _signature_of = cache(inspect.signature)
@@ -137,6 +138,12 @@ class RemoteSteward(_Face, StewardVerbs):
     part = "steward."
 
 
+class RemoteSynthesis(_Face, SynthesisVerbs):
+    """Documents that are made of memory, behind a server."""
+
+    part = "synthesis."
+
+
 class RemoteWorkingMemory(_Face, WorkingVerbs):
     """What a run and its thread keep in mind, behind a server."""
 
@@ -220,6 +227,7 @@ class RemoteTally(_Face, TallyVerbs):
     learning = OfferedPart(RemoteLearning)
     ingest = OfferedPart(RemoteIngest)
     work = OfferedPart(RemoteWork)
+    synthesis = OfferedPart(RemoteSynthesis)
     graph = OfferedPart(RemoteGraph)
     steward = OfferedPart(RemoteSteward)
     approvals = OfferedPart(RemoteApprovals)

@@ -26,6 +26,7 @@ from tallystick_server.dashboard import (
     runs,
     steps,
     stewardship,
+    synthesis,
     work,
 )
 from tallystick_server.dashboard.entrance import leave_with
@@ -111,6 +112,7 @@ ROUTES = [
     *documents.ROUTES,
     *work.ROUTES,
     *stewardship.ROUTES,
+    *synthesis.ROUTES,
     *changes.ROUTES,
     *making.ROUTES,
 ]

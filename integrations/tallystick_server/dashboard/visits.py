@@ -47,6 +47,7 @@ _WITHIN: Mapping[str, tuple[str, ...]] = {
         "/source-imports",
         "/sources",
         "/spaces",
+        "/syntheses",
         "/export",
         "/make",
     ),

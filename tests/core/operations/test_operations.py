@@ -45,6 +45,7 @@ from tallystick_graph import Graph
 from tallystick_ingest import Ingest
 from tallystick_learning import Learning
 from tallystick_steward import Steward
+from tallystick_synthesis import Synthesis
 from tallystick_work import Work
 
 OpenTally = Callable[..., Tally]
@@ -58,6 +59,7 @@ PARTS: Mapping[str, type] = {
     "learning.": Learning,
     "ingest.": Ingest,
     "work.": Work,
+    "synthesis.": Synthesis,
     "graph.": Graph,
     "steward.": Steward,
     "approvals.": BoundApprovals,
@@ -154,6 +156,7 @@ def test_an_operation_takes_what_its_verb_takes(name: str) -> None:
 
 LOOSER = {
     ("add_document", "content"): "the verb takes bytes too",
+    ("synthesize_plan", "outline"): "the verb takes records beside mappings",
     ("remember_many", "items"): "the verb takes mappings and texts beside records",
     ("preview_member", "member"): "the verb takes a mapping beside a record",
     ("create_space", "members"): "the verb takes mappings beside records",
@@ -225,6 +228,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "learning.aio": "the same, awaited",
     "ingest.aio": "the same, awaited",
     "work.aio": "the same, awaited",
+    "synthesis.aio": "the same, awaited",
     "graph.aio": "the same, awaited",
     "graph.about": "a mode of `explore`",
     "graph.communities": "a mode of `explore`",

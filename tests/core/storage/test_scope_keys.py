@@ -56,6 +56,8 @@ KEYS: dict[str, set[str]] = {
     "runs": {"scope_id", "id"},
     "search_text": {"scope_id", "doc"},
     "source_imports": {"scope_id", "id"},
+    "synthesis_runs": {"scope_id", "id"},
+    "synthesis_quotes": {"scope_id", "doc", "run_id"},
     "source_records": {"scope_id", "document_id", "import_id"},
     "sources": {"scope_id", "id"},
     "step_entries": {"scope_id", "step_id", "id", "base_id"},

@@ -41,6 +41,8 @@ from tallystick.storage.engine.packing import PackedBytes, PackedDigest, PackedI
 from tallystick.storage.engine.schema import Key, Ordered
 from tallystick.storage.engine.schema import metadata as metadata
 from tallystick.storage.engine.steward_tables import operation_minutes as operation_minutes
+from tallystick.storage.engine.synthesis_tables import synthesis_quotes as synthesis_quotes
+from tallystick.storage.engine.synthesis_tables import synthesis_runs as synthesis_runs
 
 settings = Table(
     "settings",

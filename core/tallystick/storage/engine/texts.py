@@ -256,6 +256,14 @@ OWNERS: dict[str, Rows] = {
         codes="document_id sha256",
     ),
     "chunks": Rows("documents", "memory", codes="document_id"),
+    "synthesis_runs": Rows(
+        "synthesis",
+        "scope",
+        texts="body",
+        codes="id stage job_id created_by",
+        emptied={"stage": "erased", "body": "{}"},
+    ),
+    "synthesis_quotes": Rows("synthesis", "memory", codes="run_id"),
 }
 """The declaration of every table of the core, by its name."""
 

@@ -12,7 +12,16 @@ from tallystick.storage.engine import tables
 from tallystick.storage.engine.dialects import text_position, unpack
 
 IdKind = Literal[
-    "memory", "source", "run", "step", "approval", "job", "proposal", "import", "document"
+    "memory",
+    "source",
+    "run",
+    "step",
+    "approval",
+    "job",
+    "proposal",
+    "import",
+    "document",
+    "synthesis",
 ]
 
 _sc = tables.scopes
@@ -25,6 +34,7 @@ _TABLES = {
     "proposal": tables.proposals,
     "import": tables.source_imports,
     "document": tables.documents,
+    "synthesis": tables.synthesis_runs,
 }
 
 

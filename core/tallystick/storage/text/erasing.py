@@ -38,6 +38,7 @@ from tallystick.storage.rows import (
     parts,
     recordings,
     scopes,
+    synthesis_rows,
 )
 from tallystick.storage.rows.journal import WITH_ROW_TEXTS, run_stream
 from tallystick.storage.rows.payloads import Payloads, dependents_of, detach
@@ -164,6 +165,7 @@ def destroy(tx: Connection, docs: Sequence[int], *, at: int, keep_rows: bool = T
         segments.remove(tx, scope_id)
     mentioned = graph.remove(tx, docs)
     documents.destroy_raw(tx, docs, keep_rows=keep_rows)
+    synthesis_rows.destroy_quoting(tx, docs)
     sources = own_sources(tx, docs)
     keys = _part_keys(tx, docs, sources)
     for doc in docs:

@@ -1,0 +1,85 @@
+"""Views of synthesis: runs, plans, sections, documents and what is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tallystick.records.synthesis import ArtifactPreview, SynthesisRun
+from tallystick_cli.views import common
+from tallystick_cli.views.common import short, table
+
+
+def run_table(runs: Iterable[SynthesisRun]) -> Table:
+    """Return runs, one in a row."""
+    return table(
+        runs,
+        "id stage",
+        type=lambda each: each.request.output_type,
+        about=lambda each: common.says(each.request.query),
+        artifact=lambda each: each.artifact_id and short(each.artifact_id),
+    )
+
+
+def plan_view(run: SynthesisRun) -> RenderableType:
+    """Return the sections of a plan, with what is missing."""
+    sections = table(
+        run.plan,
+        "number",
+        section=lambda each: " / ".join(each.path),
+        kinds=lambda each: ", ".join(each.kinds),
+        evidence=lambda each: str(each.evidence),
+        gap=lambda each: each.gap and each.gap.replace("_", " "),
+    )
+    return Group(Text(f"{run.id}  {run.plan_digest}"), sections)
+
+
+def sections_view(run: SynthesisRun) -> RenderableType:
+    """Return what each section may use."""
+    sections = table(
+        run.sections,
+        "number",
+        section=lambda each: " / ".join(each.path),
+        items=lambda each: str(len(each.items)),
+        sources=lambda each: str(len(each.source_ids)),
+        contradicting=lambda each: str(len(each.unresolved) or ""),
+        redacted=lambda each: str(each.redacted or ""),
+        stale=lambda each: str(len(each.stale) or ""),
+        hidden=lambda each: None if each.hidden is None else str(each.hidden),
+        gap=lambda each: each.gap and each.gap.replace("_", " "),
+    )
+    return Group(Text(run.id), sections)
+
+
+def document_view(run: SynthesisRun) -> RenderableType:
+    """Return a document with its verdict, and what speaks against it."""
+    lines: list[RenderableType] = [Text(f"{run.id}  {run.stage}")]
+    if run.markdown is not None:
+        lines.append(Text(run.markdown))
+    if run.job_id is not None and not run.draft:
+        lines.append(Text(f"job {short(run.job_id)}"))
+    known = run.verification
+    if known is not None:
+        counts = f"{known.quoted} of {known.sentences} sentences are quoted"
+        lines.append(Text(f"{known.verdict.replace('_', ' ')}: {counts}"))
+        for claim in (*known.unsupported, *known.unsettled):
+            place = f"{claim.section}.{claim.sentence}"
+            lines.append(Text(f"{place} {claim.reason}: {common.says(claim.text)}"))
+    if run.stale_sections:
+        numbers = ", ".join(map(str, run.stale_sections))
+        lines.append(Text(f"stale: sections {numbers}"))
+    return Group(*lines)
+
+
+def artifact_view(kept: ArtifactPreview) -> RenderableType:
+    """Return what is kept of a document, or would be."""
+    state = "kept as" if kept.mode == "apply" else "would be kept"
+    name = f" {short(kept.memory_id)}" if kept.memory_id else ""
+    replaced = f", in the place of {short(kept.replaces)}" if kept.replaces else ""
+    return Text(
+        f"{state}{name} in {kept.readers}: {kept.sections} sections, {kept.sources} sources, "
+        f"{kept.verdict.replace('_', ' ')}{replaced}"
+    )

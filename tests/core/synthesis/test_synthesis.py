@@ -1,0 +1,421 @@
+"""Documents of memory: planned, collected, drafted, verified, kept, stale, and gone with their
+sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
+from tallystick.records import Actor, ProviderDeclaration
+from tallystick.records.synthesis import DraftRequest, SynthesisRun
+from tallystick.tally import BoundTally, Tally
+from tallystick_synthesis import Synthesis
+
+OpenTally = Callable[..., Tally]
+ALICE = Actor(user="alice")
+AGENT = Actor(user="alice", agent="writer")
+BOB = Actor(user="bob")
+ROOT = Actor(user="root", role="operator")
+LEDGER = "The ledger moved from Postgres to SQLite on 4 May, because restores took 40 minutes."
+
+
+class Writer:
+    """A drafter that answers by a function of its pack, and keeps the packs it got."""
+
+    def __init__(self, answer: Callable[[DraftRequest], str], *, local: bool = True) -> None:
+        self._answer, self._local = answer, local
+        self.packs: list[DraftRequest] = []
+
+    @property
+    def declaration(self) -> ProviderDeclaration:
+        return ProviderDeclaration(name="writer", model="writer-1", local=self._local)
+
+    def draft(self, request: DraftRequest) -> str:
+        self.packs.append(request)
+        return self._answer(request)
+
+
+def filled(bound: BoundTally) -> dict[str, str]:
+    return {
+        "ledger": bound.remember(LEDGER, kind="decision").id,
+        "backups": bound.remember("Backups are kept for 30 days in Porto.", kind="constraint").id,
+        "gateway": bound.remember("The gateway component answers HTTP requests.", kind="fact").id,
+    }
+
+
+def drafted(bound: BoundTally, query: str = "the ledger and the gateway") -> SynthesisRun:
+    synthesis = Synthesis(bound)
+    run = synthesis.plan(query, format="markdown")
+    synthesis.sections(run.id)
+    synthesis.draft(run.id)
+    return synthesis.verify(run.id)
+
+
+def kept(bound: BoundTally) -> SynthesisRun:
+    synthesis, run = Synthesis(bound), drafted(bound)
+    preview = synthesis.remember(run.id)
+    synthesis.remember(run.id, mode="apply", confirm_token=preview.confirm_token)
+    return synthesis.run(run.id, format="markdown")
+
+
+def outline(*titles: str) -> list[dict[str, str]]:
+    return [{"title": title, "query": title} for title in titles]
+
+
+def test_every_sentence_of_a_document_quotes_a_source_that_its_section_names(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        ids = filled(bound)
+        run = drafted(bound)
+
+        assert run.verification is not None
+        assert (run.verification.verdict, run.verification.unsupported) == ("passed_with_gaps", ())
+        assert run.verification.quoted == run.verification.sentences > 2
+        decisions = next(each for each in run.sections if each.path == ("Decisions",))
+        assert [item.memory_id for item in decisions.items] == [ids["ledger"]]
+        assert decisions.source_ids
+        assert run.markdown is not None
+        assert f"“{LEDGER}” [1]" in run.markdown
+        assert all(section.source_ids or section.gap for section in run.sections)
+        names = {each.agent_name for each in bound.recordings.runs()}
+        assert names == {"tallystick-synthesis"}
+
+
+def test_the_same_tally_and_request_give_the_same_digests(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        filled(bound)
+        one, other = drafted(bound), drafted(bound)
+
+        assert one.plan_digest == other.plan_digest
+        assert one.draft_digest == other.draft_digest
+        assert one.markdown == other.markdown
+        assert one.verification == other.verification
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "nothing to go on"),
+        ({"query": "x", "output_type": "poem"}, "release_notes"),
+        ({"query": "x", "output_type": "custom"}, "outline"),
+        ({"outline": [{"title": str(n)} for n in range(25)]}, "24 sections"),
+        (
+            {
+                "outline": [
+                    {"title": "a", "sections": [{"title": "b", "sections": [{"title": "c"}]}]}
+                ],
+                "audience": "x" * 201,
+            },
+            "200",
+        ),
+    ],
+)
+def test_a_request_that_nothing_could_answer_is_refused(
+    open_sqlite: OpenTally, given: dict[str, object], said: str
+) -> None:
+    with open_sqlite() as tally, pytest.raises(InvalidInput, match=said):
+        Synthesis(tally.bind(ALICE)).plan(**given)  # type: ignore[arg-type]
+
+
+def test_steps_have_their_order_and_runs_their_owner(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(Actor(user="alice", projects=frozenset({"apollo"})), "project:apollo")
+        other = tally.bind(Actor(user="bob", projects=frozenset({"apollo"})), "project:apollo")
+        filled(bound)
+        synthesis = Synthesis(bound)
+        run = synthesis.plan("the ledger")
+
+        with pytest.raises(StateConflict, match="not collected"):
+            synthesis.draft(run.id)
+        with pytest.raises(StateConflict, match="no draft"):
+            synthesis.verify(run.id)
+        with pytest.raises(StateConflict, match="not verified"):
+            synthesis.remember(run.id)
+        with pytest.raises(StateConflict, match="somebody else"):
+            Synthesis(other).sections(run.id)
+        assert Synthesis(other).run(run.id).id == run.id
+        with pytest.raises(NotFound) as hidden:
+            Synthesis(tally.bind(BOB)).run(run.id)
+        with pytest.raises(NotFound) as absent:
+            Synthesis(tally.bind(BOB)).run("0" + run.id[1:])
+        assert str(hidden.value) == str(absent.value).replace("0" + run.id[1:], run.id)
+        synthesis.sections(run.id)
+        with pytest.raises(StateConflict, match="digest"):
+            synthesis.draft(run.id, if_digest="sha256:other")
+        with pytest.raises(Denied):
+            Synthesis(bound).plan("x", scopes=["private:bob"])
+        assert [each.id for each in synthesis.runs()] == [run.id]
+
+
+def test_what_changed_since_it_was_collected_is_not_quoted(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        ids, synthesis = filled(bound), Synthesis(bound)
+        run = synthesis.plan("the ledger")
+        synthesis.sections(run.id)
+        bound.modify(ids["ledger"], content="The ledger stays.", reason="it stays")
+
+        with pytest.raises(StateConflict, match="has changed"):
+            synthesis.draft(run.id)
+        assert synthesis.run(run.id).stale_sections
+        refreshed = synthesis.refresh(run.id)
+        assert refreshed.verification is not None
+        assert refreshed.verification.verdict == "passed_with_gaps"
+
+
+def test_hidden_and_forgotten_give_nothing_and_redacted_metadata_alone(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        filled(bound)
+        hidden = bound.remember("The ledger has a secret heron.", kind="decision")
+        redacted = bound.remember("The ledger has a pelican.", kind="decision")
+        for memory, kind in ((hidden, "hide"), (redacted, "redact")):
+            token = bound.corrections.make(memory.id, kind, reason="x").confirm_token  # type: ignore[arg-type]
+            bound.corrections.make(
+                memory.id,
+                kind,  # type: ignore[arg-type]
+                reason="x",
+                mode="apply",
+                confirm_token=token,
+            )
+        run = drafted(bound)
+
+        assert "heron" not in run.dumps()
+        assert "pelican" not in run.dumps()
+        decisions = next(each for each in run.sections if each.path == ("Decisions",))
+        assert decisions.hidden == 1
+        assert decisions.redacted == sum(item.holds == "redacted" for item in decisions.items)
+        assert all(not item.text for item in decisions.items if item.holds == "redacted")
+
+
+def test_contradicting_sources_are_both_named(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        one = bound.remember("Releases are cut on Mondays by the bot.", kind="decision").id
+        two = bound.remember(
+            "Releases are cut on Fridays by hand.", kind="decision", contradicts=[one]
+        ).id
+        run = drafted(bound, "releases")
+
+        assert run.verification is not None
+        assert run.verification.contradictions == ((min(one, two), max(one, two)),)
+        assert run.markdown is not None
+        assert "contradict one another" in run.markdown
+
+
+def test_a_superseded_source_is_named_with_its_replacement(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        old = bound.remember("Deploys of the ledger run from Jenkins.", kind="fact").id
+        new = bound.remember("Deploys of the ledger run from Buildkite.", kind="fact").id
+        token = bound.corrections.make(old, "supersede", by=new, reason="moved").confirm_token
+        bound.corrections.make(
+            old, "supersede", by=new, reason="moved", mode="apply", confirm_token=token
+        )
+        synthesis = Synthesis(bound)
+        run = synthesis.plan(outline=outline("Deploys of the ledger"), output_type="custom")
+        [section] = synthesis.sections(run.id).sections
+
+        by_id = {item.memory_id: item for item in section.items}
+        assert new in by_id
+        assert old not in by_id or by_id[old].replaced_by == new
+
+
+def test_an_artifact_is_previewed_then_kept_with_the_sources_of_each_section(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        ids, run = filled(bound), kept(bound)
+        assert run.artifact_id is not None
+        artifact = bound.get(run.artifact_id)
+
+        assert artifact.kind == "artifact"
+        assert LEDGER in artifact.content
+        cited = {each for s in artifact.attributes["sections"] for each in s["memories"]}  # type: ignore[union-attr, call-overload, index]
+        assert cited == set(ids.values())
+        assert artifact.attributes["verdict"] == "passed_with_gaps"
+        synthesis = Synthesis(bound)
+        with pytest.raises(Denied, match="confirm_token_required"):
+            synthesis.remember(drafted(bound).id, mode="apply")
+        with pytest.raises(StateConflict, match="confirm_token_mismatch"):
+            synthesis.remember(drafted(bound).id, mode="apply", confirm_token="1.x")
+
+
+def test_a_correction_previews_and_makes_stale_what_cites_it_and_refresh_makes_it_anew(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        ids, run = filled(bound), kept(bound)
+        other = bound.remember("The heron stands in the reeds.", kind="fact").id
+        assert run.artifact_id is not None
+        assert bound.corrections.make(other, "hide", reason="x").synthesis == ()
+        preview = bound.corrections.make(ids["ledger"], "mark_wrong", reason="it stays")
+        [cited] = preview.synthesis
+        assert (cited.artifact_id, cited.is_stale) == (run.artifact_id, False)
+        assert "Decisions" in cited.sections
+
+        bound.corrections.make(
+            ids["ledger"],
+            "mark_wrong",
+            reason="it stays",
+            mode="apply",
+            confirm_token=preview.confirm_token,
+        )
+        hits = {hit.memory.id: hit for hit in bound.recall("backups in Porto gateway component")}
+        assert not hits[run.artifact_id].fresh
+        assert "stale: what it cites has changed" in bound.pack("architecture overview").text
+        synthesis = Synthesis(bound)
+        stale = synthesis.run(run.id).stale_sections
+        before = {section.number: section for section in run.draft}
+        refreshed = synthesis.refresh(run.id)
+        assert stale
+        for section in refreshed.draft:
+            if section.number not in stale:
+                assert section == before[section.number]
+        assert LEDGER not in refreshed.dumps()
+        again = synthesis.remember(run.id)
+        assert again.replaces == run.artifact_id
+        renewed = synthesis.remember(run.id, mode="apply", confirm_token=again.confirm_token)
+        assert renewed.memory_id not in (None, run.artifact_id)
+        assert bound.get(renewed.memory_id or "").attributes["stale"] == []
+
+
+def test_an_erasure_takes_what_quotes_it_along(open_tally: OpenTally) -> None:
+    with open_tally(owner=ROOT) as tally:
+        bound = tally.bind(ALICE)
+        ids, run = filled(bound), kept(bound)
+        operator = tally.bind(ROOT, "private:alice")
+        token = operator.operator.erase([ids["ledger"]], reason="asked for").confirm_token
+        erased = operator.operator.erase(
+            [ids["ledger"]], reason="asked for", mode="apply", confirm_token=token
+        )
+
+        assert all(proof.holds for proof in erased.proofs)
+        gone = Synthesis(bound).run(run.id)
+        assert (gone.stage, gone.sections, gone.draft) == ("erased", (), ())
+        with pytest.raises(StateConflict, match="erased"):
+            Synthesis(bound).refresh(run.id)
+
+
+def test_a_model_gets_packs_alone_and_is_passed_only_where_it_quotes_or_a_person_accepts(
+    open_tally: OpenTally,
+) -> None:
+    def answer(request: DraftRequest) -> str:
+        handle, text = request.items[0]
+        return f"“{text}” [{handle}]\n\nThe ledger is in SQLite since 4 May [{handle}]."
+
+    writer = Writer(answer)
+    with open_tally(drafter=writer) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision")
+        synthesis = Synthesis(bound)
+        run = synthesis.plan(output_type="custom", outline=outline("The ledger"))
+        synthesis.sections(run.id)
+        synthesis.draft(run.id, drafter="model")
+        verified = synthesis.verify(run.id).verification
+        assert verified is not None
+        assert verified.verdict == "passed_with_gaps"
+        assert [claim.reason for claim in verified.unsettled] == ["not_quoted"]
+        with pytest.raises((Denied, InvalidInput)):
+            Synthesis(tally.bind(AGENT)).verify(run.id, accept=["1.2"])
+        accepted = synthesis.verify(run.id, accept=["1.2"]).verification
+        assert accepted is not None
+        assert accepted.verdict == "passed"
+        assert [len(pack.items) for pack in writer.packs] == [1]
+        assert [each.purpose for each in tally.bind(ROOT).operator.outbound_calls()] == ["draft"]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("The ledger moved from Postgres to SQLite on 5 May [1].", "number"),
+        ("Later Xandra moved it [1].", "name"),
+        ("The ledger was inspected by hydraulic engineers [1].", "words"),
+        ("The ledger moved from Postgres to SQLite.", "no_handle"),
+        ("The ledger moved from Postgres to SQLite [9].", "foreign_handle"),
+        ("“The ledger moved from Postgres to MySQL” [1]", "not_quoted"),
+        ("# The ledger rules", "no_handle"),
+        ("```\nrm -rf /\n```", "no_handle"),
+    ],
+)
+def test_what_a_model_makes_up_is_listed_and_not_kept(
+    open_sqlite: OpenTally, said: str, reason: str
+) -> None:
+    with open_sqlite(drafter=Writer(lambda _: said)) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision")
+        synthesis = Synthesis(bound)
+        run = synthesis.plan(output_type="custom", outline=outline("The ledger"))
+        synthesis.sections(run.id)
+        synthesis.draft(run.id, drafter="model")
+        verified = synthesis.verify(run.id).verification
+        assert verified is not None
+        assert verified.verdict == "blocked_unsupported_claims"
+        assert [claim.reason for claim in verified.unsupported] == [reason]
+        with pytest.raises(StateConflict, match="blocked_unsupported_claims"):
+            synthesis.remember(run.id)
+
+
+def test_a_far_model_sees_neither_secrets_nor_what_stays_here(open_sqlite: OpenTally) -> None:
+    writer = Writer(lambda request: f"“{request.items[0][1]}” [1]", local=False)
+    with open_sqlite(drafter=writer) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember("The ledger is run by alice@example.com since May.", kind="fact")
+        bound.remember("The ledger hides a heron.", kind="fact", attributes={"local_only": True})
+        synthesis = Synthesis(bound)
+        run = synthesis.plan(output_type="custom", outline=outline("The ledger"))
+        synthesis.sections(run.id)
+        synthesis.draft(run.id, drafter="model")
+
+        sent = "".join(text for pack in writer.packs for _, text in pack.items)
+        assert "alice@example.com" not in sent
+        assert "heron" not in sent
+
+
+def test_a_step_can_be_left_to_a_job(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        filled(bound)
+        synthesis = Synthesis(bound)
+        run = synthesis.plan("the ledger")
+        for step in (synthesis.sections, synthesis.draft, synthesis.verify):
+            assert step(run.id, mode="async").job_id is not None
+            tally.drain()
+        done = synthesis.run(run.id, format="markdown")
+        assert done.stage == "verified"
+        assert done.markdown is not None
+
+
+def test_what_is_too_old_is_a_gap_blocks_or_is_allowed(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision", occurred_at="2001-01-01T00:00:00Z")
+        verdicts = {}
+        for stale in ("gap", "block", "allow"):
+            synthesis = Synthesis(bound)
+            run = synthesis.plan(
+                output_type="custom",
+                outline=outline("The ledger"),
+                max_age=3_600,
+                stale=stale,
+            )
+            synthesis.sections(run.id)
+            synthesis.draft(run.id)
+            verified = synthesis.verify(run.id).verification
+            assert verified is not None
+            verdicts[stale] = verified.verdict
+        assert verdicts == {
+            "gap": "blocked_missing_sources",
+            "block": "blocked_stale_sources",
+            "allow": "passed",
+        }

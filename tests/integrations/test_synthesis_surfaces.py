@@ -1,0 +1,85 @@
+"""Documents of memory are the same over HTTP, by MCP and in the dashboard, and a page shows no
+text that somebody may not see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tallystick.errors import InvalidInput, NotFound, StateConflict
+from tallystick.tally import Tally
+from tallystick_mcp import serve
+from tallystick_server import RemoteTally
+
+from .dashboard import Browser
+from .mcp_clients import connected, payload
+from .served import ADA, BOB, served
+
+OpenTally = Callable[..., Tally]
+LEDGER = "The ledger moved from Postgres to SQLite on 4 May <b>for good</b>."
+
+
+def test_a_document_is_made_through_the_client_and_shown_in_the_dashboard(tmp_path: Path) -> None:
+    with served(tmp_path) as there:
+        with RemoteTally.connect(there.tcp, token=there.token(ADA)) as remote:
+            remote.remember(LEDGER, kind="decision")
+            run = remote.synthesis.plan("the ledger")
+            with pytest.raises(StateConflict, match="not collected"):
+                remote.synthesis.draft(run.id)
+            with pytest.raises(InvalidInput, match="nothing to go on"):
+                remote.synthesis.plan()
+            remote.synthesis.sections(run.id)
+            remote.synthesis.draft(run.id)
+            verified = remote.synthesis.verify(run.id).verification
+            assert verified is not None
+            assert verified.verdict == "passed_with_gaps"
+            preview = remote.synthesis.remember(run.id)
+            kept = remote.synthesis.remember(
+                run.id, mode="apply", confirm_token=preview.confirm_token
+            )
+            assert remote.get(kept.memory_id or "").kind == "artifact"
+            assert [each.id for each in remote.synthesis.runs()] == [run.id]
+        with (
+            RemoteTally.connect(there.tcp, token=there.token(BOB)) as other,
+            pytest.raises(NotFound),
+        ):
+            other.synthesis.run(run.id)
+        with Browser(there.tcp, there.token(ADA, token_class="session")) as browser:
+            listed = browser.get("syntheses")
+            page = browser.get(f"syntheses/{run.id}")
+        with Browser(there.tcp, there.token(BOB, token_class="session")) as bob:
+            foreign = bob.get(f"syntheses/{run.id}")
+
+    assert "architecture overview" in listed.text
+    assert "for good" in page.text
+    assert "<b>for good" not in page.source
+    assert "#s7-1" in page.source
+    assert foreign.status == 404
+    assert "ledger" not in foreign.source
+
+
+async def test_an_agent_plans_drafts_and_verifies_a_document_by_mcp(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        tally.bind(ADA).remember(LEDGER, kind="decision")
+        async with connected(serve(tally, actor=ADA), "auto") as client:
+
+            async def manage(**arguments: object) -> dict[str, object]:
+                result = await client.call_tool("manage", arguments)
+                answer: dict[str, object] = payload(result)
+                assert not result.is_error, answer
+                return answer
+
+            planned = await manage(
+                action="synthesize_plan", query="the ledger", changes={"format": "markdown"}
+            )
+            run_id = planned["synthesize_plan"]["id"]  # type: ignore[index]
+            await manage(action="synthesize_draft", id=run_id)
+            verified = await manage(action="synthesize_verify", id=run_id)
+            shown = payload(await client.call_tool("explore", {"mode": "synthesis", "id": run_id}))
+
+    verdict = verified["synthesize_verify"]["verification"]["verdict"]  # type: ignore[index]
+    assert verdict == "passed_with_gaps"
+    assert "Architecture overview" in shown["synthesis"]["markdown"]
