@@ -278,6 +278,7 @@ from tallystick.records.steward import (
     TallyEvent,
     TimelineEntry,
     UnattendedAction,
+)
 from tallystick.records.synthesis import (
     ArtifactPreview,
     Claim,
