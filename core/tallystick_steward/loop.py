@@ -168,7 +168,7 @@ class Loop:
         def unit(tx: Connection) -> None:
             now = self.context.store.clock.now()
             known = {
-                entry.details.get("action")
+                str(entry.details.get("action"))
                 for entry in journal.within(
                     tx,
                     "tally",

@@ -41,7 +41,7 @@ _DESTRUCTIVE: tuple[RepairAction, ...] = ("purge", "rollback", "recover_many")
 _INDEXES = ("search text", "vectors", "index", "segments")
 _PAGES = 4
 """Pages of texts that one repair embeds at most."""
-_REQUEUED = 2
+_REQUEUED = 3
 """Times that a job is started anew without a person."""
 
 
@@ -275,7 +275,7 @@ class Repairs:
 
     def _requeue(self, actor: Actor, target: str | None, reason: str) -> Outcome:
         """Start jobs that failed or died anew; without a person none that failed by its own text,
-        and each twice at most.
+        and each three times at most.
         """
         ids = None if target is None else [target]
         if self.is_unattended:

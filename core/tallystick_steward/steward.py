@@ -37,7 +37,9 @@ from tallystick_steward.alerts import standing, update
 from tallystick_steward.analytics import Analysis, analyse, timeline
 from tallystick_steward.backfill import backfill
 from tallystick_steward.events import (
+    EVENT_KINDS,
     EventSubscription,
+    Page,
     newest_cursor,
     read_events,
     require_kinds,
@@ -304,6 +306,16 @@ class Steward(Part):
             self._view.actor,
             self._view._full_id(("memory",), subject),
             limit=limit,
+        )
+
+    def page_of_events(self, after: int | None, *, told: Sequence[str] = ()) -> Page:
+        """Return what is behind a cursor, without what was told, and the cursor to go on with; of
+        no cursor the one from now on.
+        """
+        memory = self._services.memory
+        place = newest_cursor(memory) if after is None else after
+        return read_events(
+            memory, self._view.actor, place, EVENT_KINDS, limit=200, told=tuple(told)
         )
 
     def subscribe(

@@ -20,11 +20,10 @@ from fastapi.responses import Response, StreamingResponse
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations import error_json
-from tallystick.tally.services import services_of
 from tallystick_server.answers import plain
 from tallystick_server.endpoints import CONDITIONS, PROBLEMS, ScopeHeader, bound_for, deaf_to
 from tallystick_server.guard import CALLER, Caller
-from tallystick_steward.events import EVENT_KINDS, newest_cursor, read_events
+from tallystick_steward import Steward
 
 _LOOK_SECONDS = 0.25
 _KEEP_ALIVE_SECONDS = 15
@@ -150,17 +149,17 @@ async def tally_events(
     The id of an event of the stream is its cursor.
     """
     bound = await in_thread(bound_for, request, scope_header)
-    memory, actor = services_of(bound).memory, bound.actor
+    steward = Steward(bound)
     caller: Caller = request.scope[CALLER]
     after = _number(last_id)
     if after is None:
-        after = await in_thread(newest_cursor, memory)
+        after = (await in_thread(steward.page_of_events, None)).cursor
     told: deque[str] = deque(maxlen=_TOLD)
 
     def look() -> tuple[list[tuple[str | None, Any]], bool]:
         nonlocal after
         caller.require_good()
-        page = read_events(memory, actor, after or 0, EVENT_KINDS, limit=_PAGE, told=told)
+        page = steward.page_of_events(after, told=[*told])
         after = page.cursor
         told.extend(each.id for each in page.events)
         ready: list[tuple[str | None, Any]] = [

@@ -4,8 +4,8 @@ takes, and what was done that did not help.
     make bench-selfheal
 
 The incidents are listed in `selfheal_incidents.json`, whose digest was committed before the loop
-was written. Each is played in a tally of its own on a clock that is moved by 15 seconds a turn,
-the pause of the loop, for two hours at most. With alerts only a person looks `PERSON` minutes after
+was written. Each is played in a tally of its own on a clock that is moved by a minute a turn, four
+pauses of the loop, for two hours at most. With alerts only a person looks `PERSON` minutes after
 the first sign of trouble and does then what the runbook says; the same person answers what the loop
 asks. It exits with 1 below a bar.
 """
@@ -40,7 +40,7 @@ from tallystick_steward.readings import read
 
 HERE = Path(__file__).parent
 OWNER = Actor(user="olga", role="operator")
-TURN_US, MINUTE_US = 15_000_000, 60_000_000
+MINUTE_US = 60_000_000
 LONGEST = 120
 """Minutes for which an incident is played."""
 PERSON = 20
@@ -89,7 +89,7 @@ class World:
 
     def __init__(self, folder: Path, incident: dict[str, Any], *, with_loop: bool) -> None:
         self.incident, self.kind = incident, str(incident["kind"])
-        self.clock, self.has_loop = Clock(), with_loop
+        self.clock = Clock()
         autonomy: Autonomy = "execute" if with_loop else "off"
         self.tally = Tally.open(
             folder,
@@ -201,10 +201,10 @@ class World:
     # What goes on
 
     def turn(self) -> None:
-        """Let 15 seconds pass, a minute with alerts only, and the worker do what is due; what its
-        provider or disk does not let it do dies again.
+        """Let a minute pass, and the worker do what is due; what its provider or disk does not let
+        it do dies again.
         """
-        self.clock.at += TURN_US if self.has_loop else MINUTE_US
+        self.clock.at += MINUTE_US
         if self.clock.at < self.ends_at:
             code = "model_unavailable" if self.kind == "provider_outage" else "read_only_tally"
             again = (
@@ -276,8 +276,8 @@ def play(folder: Path, incident: dict[str, Any], *, with_loop: bool) -> Played:
         while world.clock.at < begun + LONGEST * MINUTE_US:
             world.turn()
             turns += 1
-            # Looked at each minute, and after an action: it takes longer than the turn.
-            if (not with_loop or has_acted or turns % 4 == 0) and world.is_solved:
+            # Looked at after an act, and every fifth minute: it takes longer than the turn.
+            if (has_acted or turns % 5 == 0) and world.is_solved:
                 break
             has_acted = False
             if with_loop:
@@ -287,7 +287,7 @@ def play(folder: Path, incident: dict[str, Any], *, with_loop: bool) -> Played:
                     fruitless += repair.changed == 0
             if world.clock.at >= person_at and (not with_loop or _is_asked(world)):
                 world.person_acts()
-                alone = False
+                alone, has_acted = False, True
                 person_at = world.clock.at + PERSON * MINUTE_US
         solved = world.is_solved
         living = len(world.bound.memories(limit=100))

@@ -240,6 +240,7 @@ class World:
             "into": lambda: "project:apollo" if self.scope == "private:ada" else "private:ada",
         }
         special: dict[str, Callable[[], dict[str, Any]]] = {
+            "recover_many": lambda: {"by_actor": "nobody", "since": 1},
             # An action rests, but for another target.
             "repair": lambda: {"action": "release_lease", "target": self.memory.id},
             "add_document": lambda: {"content": "The tide turns.", "name": "tide"},

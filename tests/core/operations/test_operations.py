@@ -235,6 +235,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "ingest.load": "takes documents as objects of the runtime, which only an adapter has",
     "steward.aio": "the same, awaited",
     "steward.exposition": "the text of `metrics`, which HTTP sends",
+    "steward.page_of_events": "events as a stream of HTTP sends them",
     "steward.subscribe": "events, called in this process",
     "items": "the store of a runtime, which its adapter offers",
     "join_run": "for adapters, which record what they observe",
