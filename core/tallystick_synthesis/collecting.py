@@ -25,10 +25,12 @@ from tallystick.storage.rows import edges, memories, scopes
 from tallystick_synthesis.desk import Desk, digest_of, digest_of_memory, read_many
 from tallystick_synthesis.reading import NO_EVIDENCE, asked_docs, is_evidence, scopes_of
 
-_ITEMS = {1: 4, 2: 6, 3: 12}
+_ITEMS = {1: 3, 2: 5, 3: 10}
 """Items of a section at most, by the depth of the document."""
 _HIDDEN, _LINKS = 100, 1_000
 _LEAST_SCORE = 0.05
+_SPARE = 3
+"""Memories that are found beyond those that fit: some are quoted elsewhere."""
 _OF_KIND = 100
 """How much better a memory fits a section that names its kind than one that shares its words."""
 _OUT_OF_RECALL = ("hidden", "deleted")
@@ -93,7 +95,7 @@ def collect_sections(
     """
     readable, reader = scopes_of(desk, request), desk.reader(request)
     docs = asked_docs(desk, request)
-    most = 2 * _ITEMS[request.depth]
+    most = _ITEMS[request.depth] + _SPARE
     found = {each.number: _hits(desk, each, docs, readable, reader, most) for each in planned}
     affinities = _affinities(planned, found)
     best: dict[str, tuple[float, int]] = {}
@@ -223,6 +225,8 @@ def _with_both_sides(context: MemoryContext, reader: Actor, chosen: list[Hit]) -
             against.setdefault(rival, set()).add(hit.memory.id)
     known = {hit.memory.id for hit in chosen}
     missing = sorted(set(against) - known)
+    if not against:
+        return chosen
     rivals = {hit.memory.id: hit for hit in hits_of(context, reader, missing)}
     placed: dict[str, Hit] = {}
     for hit in chosen:

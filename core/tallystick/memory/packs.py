@@ -443,7 +443,6 @@ class _Filling:
         attributes = self._context.redactor.redact_json(item.attributes)[0]
         item, text = self._with_passage(item.model_copy(update={"attributes": attributes}), text)
         length, shortest = min(len(text), _LONGEST), None
-        bare = self._cost(item.model_copy(update={"text": "…"}))
         while length >= min(len(text), _SHORTEST):
             cut = length < len(text)
             shortened = item.model_copy(
@@ -456,6 +455,7 @@ class _Filling:
             if cost <= self._most:
                 return _FittedItem(shortened, cost, redactions)
             shortest = shortest or _FittedItem(shortened, cost, redactions)
+            bare = self._cost(item.model_copy(update={"text": "…"}))
             length = min(length - 1, length * (self._most - bare) // max(1, cost - bare))
         # In a small budget its label alone may be more than that.
         return shortest or _FittedItem(item, self._budget + 1, redactions)

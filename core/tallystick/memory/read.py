@@ -117,6 +117,8 @@ def _filter_docs(
     filters: list[set[int]] = []
     if request.tags:
         filters.append(search.find_tagged(connection, scope_ids, request.tags))
+    if request.docs is not None:
+        filters.append(set(request.docs))
     if request.labels:
         filters.append(search.find_labelled(connection, scope_ids, request.labels))
     if request.source is not None:

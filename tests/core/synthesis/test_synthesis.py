@@ -419,3 +419,14 @@ def test_what_is_too_old_is_a_gap_blocks_or_is_allowed(open_tally: OpenTally) ->
             "block": "blocked_stale_sources",
             "allow": "passed",
         }
+
+
+def test_a_document_of_some_sources_quotes_nothing_else(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        ids = filled(bound)
+        source = bound.get(ids["gateway"]).sources[0].source_id
+        synthesis = Synthesis(bound)
+        run = synthesis.plan(source_ids=[source])
+        quoted = [i.memory_id for s in synthesis.sections(run.id).sections for i in s.items]
+        assert set(quoted) == {ids["gateway"]}
