@@ -12,7 +12,7 @@ from tallystick_ingest.contract import (
 )
 
 _RECORDS = 25
-"""Records between two checkpoints: who is killed reads half as many again, on average."""
+"""Records between two checkpoints: one that is killed reads half as many again, on average."""
 
 
 def with_checkpoints(

@@ -72,7 +72,12 @@ def work(place: Path, import_id: str) -> None:
         load_adapter(services.settings, "mailbox")
         fingerprint_of(services.memory)
         services.memory.redactor.redact_text("Its rules are loaded.")
-        job_id = Ingest(tally.bind(ADA)).resume(import_id).job_id
+        ingest = Ingest(tally.bind(ADA))
+        if ingest.import_status(import_id).state == "completed":
+            # The process before was killed after its last commit.
+            print(time.process_time(), flush=True)
+            return
+        job_id = ingest.resume(import_id).job_id
         print(time.process_time(), flush=True)
         services_of(tally).background.run_one(str(job_id), "import")
 

@@ -464,7 +464,8 @@ def way_of_page(place: str) -> Way:
         else:
             form = where | {"form_key": visitor.form_key, "reason": "r"}
             form |= _filled(_FORMS, place, world)
-            response = visitor.http.post(address, data=form)
+            file = {"file": ("heron.md", b"The heron is grey.")} if path.endswith("/file") else None
+            response = visitor.http.post(address, data=form, files=file)
         if response.status_code in (200, 303, 409):
             return "yes"
         assert response.status_code in (403, 404), (place, response.text)

@@ -79,10 +79,10 @@ def test_what_a_loader_stored_before_it_failed_stays_and_is_not_stored_again(
         assert (failed.state, failed.error_code, failed.counters.stored) == (
             "failed",
             "OSError",
-            100,
+            125,
         )
         done = tallystick_langchain.ingest(ada, Pages(*texts))
-        assert (done.counters.stored, done.counters.unchanged) == (50, 100)
+        assert (done.counters.stored, done.counters.unchanged) == (25, 125)
 
 
 def test_a_loader_fills_a_private_scope_alone(open_sqlite: OpenTally) -> None:
