@@ -1,7 +1,7 @@
 """Make the claims by which the verification of a synthesis is measured: documents of ours, 400
 sentences that a section of them bears out, and 200 that none does.
 
-    python -m tests.benchmarks.synthesis_claims          # writes tests/fixtures/synthesis/claims.json
+    python -m tests.benchmarks.synthesis_claims   # writes tests/fixtures/synthesis/claims.json
 
 The seed is fixed, and the digest of the file stands beside it: the file was made before the code
 that it measures.
