@@ -79,7 +79,7 @@ TOOLS: Mapping[str, _Tool] = {
         "runs: of agents. steps: of a run. receipt: of a step. why: what the agent saw or missed. "
         "trace: where a sentence is from. verify: prove unaltered. uses: steps with it. "
         "reviews: proposals. approvals: pending. access: an actor's reach. policy: may a tool "
-        "run.",
+        "run. synthesis: a document.",
         _READS,
     ),
     "add": _Tool(
@@ -99,7 +99,8 @@ TOOLS: Mapping[str, _Tool] = {
         "archive: off the board. estimate: hours. prioritize: what next. detect_cycles: circles. "
         "link_alike: rules, patterns. replay: run a recorded step again. crawl: a site. "
         "sync: a source by field. refresh: anew. import_status: progress. health: check for "
-        "problems. stats: space. synthesize_plan: a document. rebuild_index: repair.",
+        "problems. stats: space. synthesize_plan: a document. synthesize_draft: its sentences. "
+        "synthesize_verify: held to sources. rebuild_index: repair.",
         _CHANGES,
     ),
 }

@@ -230,6 +230,7 @@ MCP = Surface(
                 "decision": "an action each, such as accept; accept with `changes` edits",
                 "send": "among the `changes` of a replay",
                 "replace_attributes": "among the `changes` of modify",
+                "schedule": "a person says how often a source is read",
                 **dict.fromkeys(
                     (
                         "assignee",
