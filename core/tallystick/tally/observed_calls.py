@@ -124,7 +124,7 @@ def observe(
             reason=failure,
             **facts,
         )
-    if call.step is not None and services.settings.record_costs:
+    if call is not None and call.step is not None and services.settings.record_costs:
         call.step.note_cost(meter.piece, meter.cost)
 
 
