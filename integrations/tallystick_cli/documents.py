@@ -94,7 +94,7 @@ def source_import(
     return Answer(shown, views.import_view(shown))
 
 
-_TAKES = dict.fromkeys(("start", "preview"), "what to read, and --adapter")
+_TAKES: dict[str, str] = dict.fromkeys(("start", "preview"), "what to read, and --adapter")
 
 
 def _work(call: Call, started: Import, later: bool) -> Answer:
