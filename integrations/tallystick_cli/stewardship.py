@@ -38,7 +38,7 @@ alerts = operation_command("alerts", views.alert_table, empty="No alert stands."
 def metrics(
     call: Call, prometheus: Annotated[bool, "Print what Prometheus scrapes."] = False
 ) -> Answer | None:
-    """Show the measures of the tally."""
+    """Measure operations, jobs, calls of models and the database."""
     measured = call.do("metrics")
     if prometheus:
         typer.echo(exposition(measured).decode(), nl=False)
@@ -53,9 +53,7 @@ events = operation_command("events", views.event_table, empty="Nothing has happe
 def timeline(
     call: Call, html: Annotated[str | None, "Write it as a page to this new file."] = None
 ) -> Answer | None:
-    """List what happened to a memory, or in a request or session, with decisions and automatic
-    actions, in order.
-    """
+    """List what happened to a memory, or in a request or session, with the decisions."""
     entries = call.do(subject=id_of(call.arguments["subject"]))
     if html is None:
         return Answer(entries, views.timeline_table(entries))
@@ -80,14 +78,14 @@ def repair(call: Call) -> Answer:
 
 @command("rollback", positional=("act",))
 def rollback(call: Call) -> Answer:
-    """Preview what one act changed, then undo it with the token of the preview."""
+    """Preview what one act changed, then undo it with the token."""
     return _shown(call.do())
 
 
 @command("recover_many")
 def take_back(call: Call) -> Answer:
-    """Preview what a job, a model or a caller did since a moment, then take it back with the token
-    of the preview.
+    """Preview what a job, a model or a caller did since a moment, then take it back with the
+    token.
     """
     return _shown(call.do())
 

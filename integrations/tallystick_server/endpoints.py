@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import Response
@@ -196,7 +196,10 @@ def _parameters(
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("request", keyword, annotation=Request)]
     for name in in_path:
-        place = Path(description=operation.help(name))
+        hint = operation.arguments.model_fields[name].annotation
+        # An operation refuses another value in its own words.
+        extra: Any = {"enum": list(get_args(hint))} if get_origin(hint) is Literal else None
+        place = Path(description=operation.help(name), json_schema_extra=extra)
         parameters.append(inspect.Parameter(name, keyword, annotation=Annotated[str, place]))
     if model is not None:
         name, hint = (

@@ -23,7 +23,7 @@ ROOT = Actor(user="root", role="operator")
 
 HERE = {"Clock", "Ids", "TokenCounter"}
 """Ports that are given no text, or count it in this process."""
-GOVERNED = {"Embedder", "Learner", "Reranker", "StructuredModel", "Summarizer"}
+GOVERNED = {"Drafter", "Embedder", "Learner", "Reranker", "StructuredModel", "Summarizer"}
 """Ports that may be far away and that we call: the tests below watch them."""
 ASKED = {"ModelProvider", "ModelResponseStream"}
 """Ports of the agent's own model: it is handed compiled contexts, by rules over model calls."""

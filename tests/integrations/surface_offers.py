@@ -46,6 +46,7 @@ class Surface:
 _ISO = "text: an ISO date or time"
 
 CLI_EXCLUDED = {
+    "health_scores": "`health` shows the scores with their facts",
     "remember_many": "an application's call",
     "end_session": "`hook session-end` ends a session, `reflect` reflects on it",
     "replay_later": "`recompile` replays at once",

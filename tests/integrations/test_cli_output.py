@@ -339,7 +339,7 @@ def test_init_asks_once_at_a_terminal_and_writes_settings_beside_what_is_there(
     assert summary["written"] == {"retention": "full_payloads", "time_zone": "Europe/Zurich"}
     assert "The journal lists every change" in " ".join(errors.split())
     assert file.read_text() == (
-        'retention = "full_payloads"\ntime_zone = "Europe/Zurich"\n'
+        'time_zone = "Europe/Zurich"\nretention = "full_payloads"\n'
         "# ours\n[compile_weights]\ntrust = 100\n"
     )
 

@@ -292,6 +292,7 @@ def test_there_is_one_way_to_a_stored_memory_and_it_asks() -> None:
         "upkeep/retention.py",
     }
     assert _calls("permit_follower") == {
+        "memory/artifacts.py",
         "memory/change.py",
         "memory/conclusions.py",
     }

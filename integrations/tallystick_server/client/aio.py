@@ -16,6 +16,7 @@ from tallystick_learning import AsyncLearning
 from tallystick_server.client.items import RemoteItems
 from tallystick_server.model_calls import CalledModel
 from tallystick_server.recording import CheckedCall
+from tallystick_steward.steward import AsyncSteward
 from tallystick_synthesis import AsyncSynthesis
 from tallystick_work import AsyncWork
 
@@ -66,6 +67,7 @@ class AsyncRemoteTally(ServedTally):
     ingest = OfferedPart(AsyncIngest)
     work = OfferedPart(AsyncWork)
     synthesis = OfferedPart(AsyncSynthesis)
+    steward = OfferedPart(AsyncSteward)
     graph = OfferedPart(AsyncGraph)
     operator = OfferedPart(ServedOperator)
     recordings = OfferedPart(ServedRecordings)

@@ -24,6 +24,7 @@ from tallystick.records import (
     KINDS,
     LAST_MOMENT,
     Actor,
+    AlertLimits,
     ArgumentCondition,
     ContextItem,
     HistoryEntry,
@@ -32,6 +33,7 @@ from tallystick.records import (
     MomentField,
     NewMemory,
     OccasionField,
+    OutlineSection,
     Persisted,
     Record,
     ReplayRecipe,
@@ -40,6 +42,7 @@ from tallystick.records import (
     SourceRef,
     SpaceMember,
     SpaceRole,
+    SynthesisRequest,
     Words,
     canonical_json,
     commitment,
@@ -136,6 +139,18 @@ argument_conditions = st.builds(
 """Each with exactly one test."""
 
 
+titles = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
+outlines = st.builds(
+    OutlineSection,
+    title=titles,
+    query=titles,
+    sections=st.lists(st.builds(OutlineSection, title=titles), max_size=2).map(tuple),
+)
+syntheses = st.builds(
+    SynthesisRequest, query=titles, outline=st.lists(outlines, max_size=2).map(tuple)
+)
+
+
 @cache
 def instances(record: type[Record]) -> st.SearchStrategy[Any]:
     """Any record of this class, every field filled from its own annotation and bounds."""
@@ -144,6 +159,9 @@ def instances(record: type[Record]) -> st.SearchStrategy[Any]:
         Actor: actors,
         SpaceMember: members,
         ArgumentCondition: argument_conditions,
+        OutlineSection: outlines,
+        SynthesisRequest: syntheses,
+        AlertLimits: st.builds(AlertLimits, spike_factor=st.floats(1.5, 100.0)),
     }
     if record in strategies:
         return strategies[record]

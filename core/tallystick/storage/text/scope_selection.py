@@ -63,8 +63,8 @@ class ScopeSelection:
             return columns.scopes.in_(self.reads)
         if table.name == "spaces":
             return columns.scope.in_(self.names)
-        if table is _t.access_tokens:
-            return false()  # it lets somebody in to the tally, and belongs to no scope
+        if table in (_t.access_tokens, _t.operation_minutes):
+            return false()  # who is let in to the tally, and what it measured, belong to no scope
         if table.name == "edges":
             docs = select(_t.memories.c.doc).where(_t.memories.c.scope_id.in_(self.ids))
             return columns.from_doc.in_(docs) & columns.to_doc.in_(docs)
