@@ -59,7 +59,7 @@ def test_a_request_that_the_description_allows_is_taken(
         for parameter in entry.get("parameters", ()):
             name, schema = parameter["name"], parameter["schema"]
             if parameter["in"] == "path":
-                url = url.replace(f"{{{name}}}", _IN_PATH.get(name, "x"))
+                url = url.replace(f"{{{name}}}", _IN_PATH.get(name, schema.get("enum", ["x"])[0]))
             elif parameter["in"] == "query" and (parameter.get("required") or data.draw(_COIN)):
                 value = data.draw(values_of(schema, SCHEMAS))
                 if isinstance(value, bool):

@@ -112,6 +112,7 @@ GIVEN: dict[str, Any] = {
 }
 """Arguments beside ids, for routes that need some."""
 UNASKED = (
+    *(each.name for each in OPERATIONS.values() if each.verb.startswith("steward.")),
     "erase",
     "purge",
     "freeze",
@@ -119,9 +120,6 @@ UNASKED = (
     "choose_windows",
     "doctor",
     "sizes",
-    "health",
-    "alerts",
-    "metrics",
     "rebuild_index",
     "make_token",
     "tokens",
