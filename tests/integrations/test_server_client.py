@@ -51,6 +51,7 @@ from tallystick_server.client.calls import error_of
 from tallystick_server.guard import problem_of
 from tallystick_server.routes import EXCLUDED, PREFIX
 from tallystick_steward import Steward
+from tallystick_synthesis import Synthesis
 from tallystick_work import Work
 
 from .permission_matrix import matrix_settings
@@ -85,6 +86,7 @@ PARTS: dict[str, tuple[str, type]] = {
     "ingest.": ("ingest", Ingest),
     "work.": ("work", Work),
     "steward.": ("steward", Steward),
+    "synthesis.": ("synthesis", Synthesis),
     "approvals.": ("approvals", BoundApprovals),
     "jobs.": ("jobs", Jobs),
     "tokens.": ("tokens", AccessTokens),
