@@ -196,9 +196,10 @@ def _parameters(
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter("request", keyword, annotation=Request)]
     for name in in_path:
-        hint = operation.arguments.model_fields[name].annotation
+        choice = operation.arguments.model_fields[name].annotation
         # An operation refuses another value in its own words.
-        extra: Any = {"enum": list(get_args(hint))} if get_origin(hint) is Literal else None
+        is_choice = get_origin(choice) is Literal
+        extra: Any = {"enum": list(get_args(choice))} if is_choice else None
         place = Path(description=operation.help(name), json_schema_extra=extra)
         parameters.append(inspect.Parameter(name, keyword, annotation=Annotated[str, place]))
     if model is not None:
