@@ -112,7 +112,12 @@ GIVEN: dict[str, Any] = {
 }
 """Arguments beside ids, for routes that need some."""
 UNASKED = (
-    *(each.name for each in OPERATIONS.values() if each.verb.startswith("steward.")),
+    # Of the whole tally, for whoever runs it; what users may read of it is asked.
+    *(
+        each.name
+        for each in OPERATIONS.values()
+        if each.verb.startswith("steward.") and each.effect != "read"
+    ),
     "erase",
     "purge",
     "freeze",
