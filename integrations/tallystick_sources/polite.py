@@ -222,8 +222,12 @@ class Polite:
         if name in ("etag", "last-modified"):
             headers["If-None-Match" if name == "etag" else "If-Modified-Since"] = value
         try:
+            address = httpx2.URL(url)
+        except httpx2.InvalidURL as error:
+            raise Refused("not_found", "an address that cannot be asked") from error
+        try:
             began = self._clock()
-            with self._client.stream("GET", url, headers=headers) as response:
+            with self._client.stream("GET", address, headers=headers) as response:
                 raw = bytearray()
                 for piece in response.iter_raw(65_536):
                     raw += piece
@@ -231,8 +235,11 @@ class Polite:
                         raise Refused("too_slow", f"an answer of more than {_LONGEST_ANSWER:.0f} s")
                     if len(raw) > largest:
                         raise Refused("too_large", f"a page of more than {largest} bytes")
-        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+        except httpx2.UnsupportedProtocol as error:
             raise Refused("not_found", "an address that cannot be asked") from error
+        except httpx2.InvalidURL as error:
+            # The client reads where a redirect leads before anybody follows it.
+            raise Refused("outside", "a redirect to what is no page") from error
         except httpx2.ProtocolError as error:
             raise Refused("unreadable", "an answer that is no HTTP") from error
         return response, _unpacked(bytes(raw), response, largest)
