@@ -114,6 +114,7 @@ def memory_toolset(
         if_version: int,
         content: str | None = None,
         attributes: dict[str, Any] | None = None,
+        replace_attributes: bool = False,
     ) -> dict[str, Any]:
         return run(
             ctx,
@@ -123,6 +124,7 @@ def memory_toolset(
             if_version=if_version,
             content=content,
             attributes=attributes,
+            replace_attributes=replace_attributes,
         )
 
     @tools.tool(description=MEMORY_TOOLS["memory_forget"].description, requires_approval=True)

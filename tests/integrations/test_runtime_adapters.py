@@ -117,7 +117,10 @@ def test_the_six_tools_are_offered_with_their_descriptions_and_their_arguments_a
     assert [(name, description) for name, description, _ in shapes] == [
         (name, tool.description) for name, tool in MEMORY_TOOLS.items()
     ]
-    assert shapes[4][2] == ["memory_id", "reason", "if_version", "content", "attributes"]
+    assert shapes[4][2] == [
+        *("memory_id", "reason", "if_version"),
+        *("content", "attributes", "replace_attributes"),
+    ]
 
 
 @in_runtimes(waits=True)

@@ -169,7 +169,8 @@ def _arguments(schema: Any) -> dict[str, tuple[str, Any]]:
 
 def _expected(tool: MemoryTool) -> dict[str, tuple[str, Any]]:
     hints = get_type_hints(tool.function)
-    names = {"str": "string", "int": "integer", "list[str]": "array", "dict": "object"}
+    names = {"str": "string", "int": "integer", "bool": "boolean"}
+    names |= {"list[str]": "array", "dict": "object"}
     return {
         parameter.name: (
             names[plain(hints[parameter.name])],

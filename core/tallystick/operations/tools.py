@@ -181,13 +181,17 @@ def memory_modify(
     if_version: int,
     content: str | None = None,
     attributes: dict[str, Any] | None = None,
+    replace_attributes: bool = False,
 ) -> Answer:
     """Correct the text of a memory as `content`, or those of its `attributes` that you give (null
-    removes one). Give the version that you read as `if_version`, and why as `reason`.
+    removes one; with `replace_attributes` they take the place of all). Give the version that you
+    read as `if_version`, and why as `reason`.
     """
     _memory(bound, memory_id)
     fields: dict[str, Any] = {"content": content, "attributes": attributes}
     changes: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
+    if replace_attributes:
+        changes["replace_attributes"] = True
     change = bound.modify(memory_id, reason=reason, if_version=if_version, **changes)
     return _change_fields(change)
 
