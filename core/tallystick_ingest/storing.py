@@ -18,7 +18,7 @@ from tallystick.memory.change import apply_modify, forget_one
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, ingest_one
 from tallystick.records import ImportCounters, Memory
-from tallystick.storage.rows import documents, jobs, memories, parts, source_rows
+from tallystick.storage.rows import documents, memories, parts, source_rows
 from tallystick.storage.rows.documents import NewChunk, StoredChunk
 from tallystick.storage.rows.source_rows import StoredRecord
 from tallystick_ingest.preparing import Batch, Left, PreparedDocument, Source, placed, stored_id
@@ -105,7 +105,7 @@ def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch
     source_rows.see_records(tx, scope.id, source.key, batch.unchanged, source.import_id)
     source_rows.mark_gone(tx, scope.id, source.key, batch.gone, source.import_id)
     if result.documents and batch.fingerprint is not None:
-        _enqueue_vectors(write, scope.id, batch.fingerprint)
+        write.enqueue_vectors(scope.id, batch.fingerprint)
     result.counters = ImportCounters(
         seen=batch.size,
         stored=kinds["created"] + kinds["changed"],
@@ -165,19 +165,6 @@ def _left_record(write: MemoryWrite, source: Source, left: Left) -> StoredRecord
         import_id=source.import_id,
         is_gone=False,
         updated_at=write.now,
-    )
-
-
-def _enqueue_vectors(write: MemoryWrite, scope_id: int, fingerprint: str) -> None:
-    jobs.enqueue(
-        write.tx,
-        kind=jobs.REEMBED,
-        subject_id=f"{scope_id}:{fingerprint}",
-        scope_id=scope_id,
-        actor=jobs.TALLY_ACTOR,
-        job_id=write.context.store.ids.new(),
-        at=write.now,
-        restart=("done", "empty"),
     )
 
 

@@ -305,16 +305,20 @@ class MemoryWrite:
         needs_vector = not was_findable and vector is None and self.context.local_embedder
         if needs_vector and (fingerprint := self.context.settled_fingerprint()) is not None:
             # No embedder is called inside a transaction; one that is away is followed up later.
-            jobs.enqueue(
-                self.tx,
-                kind=jobs.REEMBED,
-                subject_id=f"{scope_id}:{fingerprint}",
-                scope_id=scope_id,
-                actor=jobs.TALLY_ACTOR,
-                job_id=self.context.store.ids.new(),
-                at=self.now,
-                restart=("done", "empty"),
-            )
+            self.enqueue_vectors(scope_id, fingerprint)
+
+    def enqueue_vectors(self, scope_id: int, fingerprint: str) -> None:
+        """Leave a job for the vectors that memories of a scope lack."""
+        jobs.enqueue(
+            self.tx,
+            kind=jobs.REEMBED,
+            subject_id=f"{scope_id}:{fingerprint}",
+            scope_id=scope_id,
+            actor=jobs.TALLY_ACTOR,
+            job_id=self.context.store.ids.new(),
+            at=self.now,
+            restart=("done", "empty"),
+        )
 
     def show(self, memory: Memory, *, doc: int, scope_id: int, vector: bytes | None) -> str | None:
         """Make a memory findable by its words and, if there is one, its vector; return the id of
