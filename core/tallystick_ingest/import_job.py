@@ -16,7 +16,7 @@ from tallystick.memory import MemoryContext
 from tallystick.records import ImportState
 from tallystick.storage import Connection
 from tallystick.storage.rows import jobs, scopes, source_rows
-from tallystick_ingest.adapters import load_adapter
+from tallystick_ingest.adapters import load_adapter, require_place
 from tallystick_ingest.contract import AuthorizationNeeded, RateLimitReached
 from tallystick_ingest.imports import IMPORT
 from tallystick_ingest.preparing import Batch, Source, stored_id
@@ -88,7 +88,13 @@ class ImportHandler:
             author=f"{row['adapter']}/{row['adapter_version']}",
         )
         options = json.loads(row["options"])
-        adapter = load_adapter(self._context.settings, row["adapter"], options)
+        settings, name = self._context.settings, row["adapter"]
+        adapter = load_adapter(settings, name, options)
+        # What may be read is asked again: a root may be gone from the settings, and a folder may
+        # have become a link.
+        place = require_place(settings, job.actor, name, adapter, row["target"], options)
+        if place != row["target"]:
+            raise InvalidInput(f"{row['target']} leads elsewhere than when it was given.")
         return Reading(row, source, adapter, job.actor)
 
     def _read(self, work: Work, job: jobs.LeasedJob, reading: Reading) -> None:

@@ -482,6 +482,26 @@ def test_a_caller_from_outside_has_only_folders_of_the_setting_read(
         Ingest(tally.bind(ADA)).start_import(outside, adapter="folder")
 
 
+def test_a_folder_that_became_a_link_before_its_job_is_not_followed(
+    open_sqlite: OpenTally, folder: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "elsewhere"
+    outside.mkdir()
+    (outside / "secret.md").write_text("The password of the mill is heron.")
+    within = folder / "notes"
+    within.mkdir()
+    with open_sqlite(
+        settings=settings(source_roots=(folder,), served_sources=("folder",))
+    ) as tally:
+        served = tally.bind(ADA.replace(surface="http"))
+        begun = Ingest(served).start_import(str(within), adapter="folder")
+        within.rmdir()
+        within.symlink_to(outside)
+        tally.drain()
+        assert Ingest(served).import_status(begun.id).state == "failed"
+        assert not served.recall("What is the password of the mill?")
+
+
 def test_a_caller_from_outside_uses_no_credential_of_the_process(
     open_sqlite: OpenTally, folder: Path
 ) -> None:
