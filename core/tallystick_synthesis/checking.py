@@ -65,7 +65,7 @@ def verify(desk: Desk, run_id: str, *, accept: Sequence[str] = ()) -> SynthesisR
     draft, and InvalidInput.
     """
     run = desk.load(run_id, own=True)
-    if not run.draft:
+    if run.stage in ("planned", "collected"):
         raise conflict(run, "there is no draft", "Draft it first.")
     with desk.step("verify", run.id) as step:
         draft = _accepted(desk, run, accept) if accept else run.draft

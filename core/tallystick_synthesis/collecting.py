@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tallystick.access import require_no_widening
-from tallystick.memory import MemoryContext, RecallRequest, newest, pack, recall
+from tallystick.memory import MemoryContext, RecallRequest, newest, pack, recall_each
 from tallystick.memory.packs import hits_of
 from tallystick.memory.passages import document_place
-from tallystick.ranking import query_terms
+from tallystick.ranking import analyze, query_terms
 from tallystick.recorder import Step
 from tallystick.records import Actor, ContextPack, Hit, PackItem, Scope
 from tallystick.records.synthesis import (
@@ -96,7 +96,7 @@ def collect_sections(
     readable, reader = scopes_of(desk, request), desk.reader(request)
     docs = asked_docs(desk, request)
     most = _ITEMS[request.depth] + _SPARE
-    found = {each.number: _hits(desk, each, docs, readable, reader, most) for each in planned}
+    found = _hits(desk, planned, docs, readable, reader, most)
     affinities = _affinities(planned, found)
     best: dict[str, tuple[float, int]] = {}
     for (number, memory_id), affinity in affinities.items():
@@ -112,7 +112,7 @@ def collect_sections(
             or (at == 0 and affinities[each.number, hit.memory.id] >= 1)
         ]
         chosen = _with_both_sides(desk.context, reader, hits[: _ITEMS[request.depth]])
-        sections.append(_collect_section(desk, request, each, chosen))
+        sections.append(_collect_section(desk, request, each, chosen, readable, reader))
     return _counted(desk, reader, readable, planned, sections)
 
 
@@ -130,19 +130,22 @@ def _affinities(
         for hit in found[each.number]:
             memory = hit.memory
             if memory.id not in terms:
-                terms[memory.id] = set(query_terms(memory.content))
+                terms[memory.id] = set(analyze(memory.content))
             shared = len(own & terms[memory.id]) + (_OF_KIND if each.kinds else 0)
             affinities[each.number, memory.id] = shared + hit.score
     return affinities
 
 
 def _collect_section(
-    desk: Desk, request: SynthesisRequest, planned: PlannedSection, hits: list[Hit]
+    desk: Desk,
+    request: SynthesisRequest,
+    planned: PlannedSection,
+    hits: list[Hit],
+    readable: Sequence[Scope],
+    reader: Actor,
 ) -> CollectedSection:
-    context, reader = desk.context, desk.reader(request)
-    readable = scopes_of(desk, request)
     packed = pack(
-        context,
+        desk.context,
         reader,
         readable,
         planned.query,
@@ -188,24 +191,33 @@ def _closed(section: CollectedSection, shown: set[str]) -> CollectedSection:
 
 def _hits(
     desk: Desk,
-    planned: PlannedSection,
+    planned: Sequence[PlannedSection],
     docs: frozenset[int] | None,
     readable: Sequence[Scope],
     reader: Actor,
     most: int,
-) -> list[Hit]:
-    context = desk.context
-    asked = RecallRequest(limit=most, kinds=planned.kinds, docs=docs)
-    found: Sequence[Hit] = ()
-    if planned.query:
-        found = [
-            hit
-            for hit in recall(context, reader, readable, planned.query, asked)
-            if hit.score >= _LEAST_SCORE
+) -> dict[int, list[Hit]]:
+    """Return by section the memories that answer it; the newest of its kinds where none does."""
+    requests = {
+        each.number: RecallRequest(limit=most, kinds=each.kinds, docs=docs) for each in planned
+    }
+    questions = [(each.number, each.query) for each in planned if each.query]
+    recalled = recall_each(
+        desk.context, reader, readable, [(query, requests[number]) for number, query in questions]
+    )
+    hits = {
+        number: [hit for hit in found if hit.score >= _LEAST_SCORE]
+        for (number, _), found in zip(questions, recalled, strict=True)
+    }
+    for each in planned:
+        if not hits.get(each.number) and (each.kinds or docs is not None or not each.query):
+            hits[each.number] = newest(desk.context, reader, readable, requests[each.number])
+    return {
+        each.number: [
+            _without_headings(hit) for hit in hits[each.number] if is_evidence(hit.memory)
         ]
-    if not found and (planned.kinds or docs is not None or not planned.query):
-        found = newest(context, reader, readable, asked)
-    return [_without_headings(hit) for hit in found if is_evidence(hit.memory)]
+        for each in planned
+    }
 
 
 def _without_headings(hit: Hit) -> Hit:
@@ -311,11 +323,11 @@ def _counted(
         links = edges.touching(connection, list(docs.values()), most=_LINKS)
         ends = {doc for link in links for doc in (link.from_doc, link.to_doc)}
         linked = memories.get_docs(connection, ends - set(docs.values()))
-        closed = {
-            doc
-            for doc, each in linked.items()
-            if not decide(connection, reader, "read", each.memory.scope).allowed
+        is_open = {
+            scope: decide(connection, reader, "read", scope).allowed
+            for scope in {each.memory.scope for each in linked.values()}
         }
+        closed = {doc for doc, each in linked.items() if not is_open[each.memory.scope]}
         may_inspect = all(
             decide(connection, actor, "inspect", scope).allowed
             for scope in readable
@@ -323,7 +335,7 @@ def _counted(
         )
         scope_ids = [row.id for row in scopes.find(connection, readable)] if may_inspect else []
         out = memories.latest(connection, scope_ids, states=_OUT_OF_RECALL, limit=_HIDDEN)
-    words = [(each.memory.kind, set(query_terms(each.memory.content))) for each in out]
+    words = [(each.memory.kind, set(analyze(each.memory.content))) for each in out]
     derived = {link.from_doc for link in links if link.kind == "DERIVED_FROM"}
     for each, section in zip(planned, sections, strict=True):
         own = {docs[item.memory_id] for item in section.items if item.memory_id in docs}

@@ -102,8 +102,7 @@ class Desk:
                 "updated_at": changed.updated_at,
             }
             synthesis_rows.put_run(tx, values)
-            docs = [each.doc for each in read_many(tx, sorted(quoted))]
-            synthesis_rows.set_quotes(tx, changed.id, row.id, docs)
+            synthesis_rows.set_quotes(tx, changed.id, row.id, quoted)
             write.journal_event(self.scope, event, changed.id, {"stage": changed.stage})
             return changed
 
@@ -181,11 +180,11 @@ class Desk:
     def shown(self, connection: Connection, stored: list[memories.Stored]) -> set[str]:
         """Return the ids of those memories that the actor may see by this snapshot."""
         gate, now = self.context.gate, self.context.store.clock.now()
-        readable = [
-            each
-            for each in stored
-            if gate.decide(connection, self.actor, "read", each.memory.scope).allowed
-        ]
+        found_in = {each.memory.scope for each in stored}
+        is_open = {
+            scope: gate.decide(connection, self.actor, "read", scope).allowed for scope in found_in
+        }
+        readable = [each for each in stored if is_open[each.memory.scope]]
         docs = visible_docs(connection, gate, self.actor, readable, now)
         return {each.memory.id for each in readable if each.doc in docs}
 

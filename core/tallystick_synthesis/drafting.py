@@ -85,23 +85,32 @@ def request_text(request: DraftRequest) -> str:
 
 def draft(desk: Desk, run_id: str, *, by_model: bool, if_digest: str | None) -> SynthesisRun:
     """Return a run with its draft, stored. `if_digest` is that of the plan that the caller has
-    seen. Raises NotFound, Denied, StateConflict before the sections, and where a pack has changed
-    since; of a model ExtractionError.
+    seen. What a model wrote is stored section by section: who reads the run sees how far it is, and
+    a run that was interrupted asks only for the rest. Raises NotFound, Denied, StateConflict before
+    the sections, and where a pack has changed since; of a model ExtractionError.
     """
     run = require_collected(desk, run_id)
     if if_digest is not None and if_digest != run.plan_digest:
         raise conflict(run, "its plan is another one than the digest says", "Read it again.")
     require_unchanged(desk, run)
     with desk.step("draft", run.id) as step:
-        sections = tuple(
-            draft_section(desk, run.request, each, by_model=by_model) for each in run.sections
-        )
-        drafter = drafter_of(desk) if by_model else None
+        model = _name_of(drafter_of(desk).declaration) if by_model else None
+        is_begun = run.stage == "collected" and run.model == model
+        drafted = {each.pack_digest: each for each in run.draft if is_begun}
+        for each in run.sections:
+            if each.digest in drafted:
+                continue
+            drafted[each.digest] = draft_section(desk, run.request, each, by_model=by_model)
+            if by_model and each.items:
+                part = run.replace(stage="collected", draft=tuple(drafted.values()), model=model)
+                part = part.replace(draft_digest="", verification=None)
+                run = desk.store(part, known_at=run.updated_at, event="synthesis.draft_section")
+        sections = tuple(drafted[each.digest] for each in run.sections)
         changed = run.replace(
             stage="drafted",
             draft=sections,
             draft_digest=digest_of_draft(sections),
-            model=None if drafter is None else _name_of(drafter.declaration),
+            model=model,
             verification=None,
             recordings=(*run.recordings, step.run.id),
         )
@@ -164,7 +173,7 @@ def drafter_of(desk: Desk) -> Drafter:
         raise InvalidInput(
             "No model drafts here: give one as `drafter` when the tally is opened, or draft "
             "by quotations.",
-            argument="by",
+            argument="drafter",
         )
     return given if isinstance(given, Drafter) else ModelDrafter(given)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tallystick.compiler.shorten import whole_sentences
 from tallystick.errors import MissingExtra
-from tallystick.ranking import query_terms
+from tallystick.ranking import analyze, query_terms
 from tallystick.records.synthesis import DraftSentence, SectionItem
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>&~|#])")
@@ -65,7 +65,7 @@ def spans_of(item: SectionItem, most: int, query: str = "") -> list[str]:
     words = set(query_terms(query)) if query else set()
     ranked = sorted(
         range(len(spans)),
-        key=lambda at: (-len(words.intersection(query_terms(spans[at]))), at),
+        key=lambda at: (-len(words.intersection(analyze(spans[at]))), at),
     )
     return [spans[at] for at in sorted(ranked[:most])]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tallystick.errors import InvalidInput
 from tallystick.memory import RecallRequest, newest, recall
-from tallystick.ranking import query_terms
+from tallystick.ranking import analyze, query_terms
 from tallystick.records import Hit
 from tallystick.records.synthesis import (
     OutlineSection,
@@ -139,13 +139,13 @@ def _fitting(section: OutlineSection, found: Sequence[Hit], *, is_only: bool) ->
     hits = [each for each in found if not section.kinds or each.memory.kind in section.kinds]
     if section.kinds or is_only:
         return hits
-    words = _terms(f"{section.title} {section.query}")
-    return [each for each in hits if words & _terms(each.memory.content)]
+    words = set(query_terms(f"{section.title} {section.query}"))
+    return [each for each in hits if not words.isdisjoint(_terms(each.memory.content))]
 
 
 @cache
 def _terms(text: str) -> frozenset[str]:
-    return frozenset(query_terms(text))
+    return frozenset(analyze(text))
 
 
 def _flatten(sections: Sequence[OutlineSection], above: tuple[str, ...]) -> Iterator[_Flat]:

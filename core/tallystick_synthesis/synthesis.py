@@ -153,8 +153,13 @@ class Synthesis(Part):
     ) -> SynthesisRun:
         """Draft a document of quotations, or by a model that is given packs and nothing else. Every
         sentence names its sources. Raises NotFound, Denied, StateConflict before the sections and
-        where something that they may use has changed; of a model ExtractionError.
+        where something that they may use has changed, InvalidInput without a model; of one
+        ExtractionError.
         """
+        if drafter == "model":
+            from tallystick_synthesis.drafting import drafter_of
+
+            drafter_of(self._desk())
         if collect and self._desk().load(synthesis_id, own=True).stage == "planned":
             self.sections(synthesis_id)
         if (drafter == "quotes" and mode == "sync") or if_digest is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, TallystickError
+from tallystick.operations import OPERATIONS
 from tallystick.records.synthesis import SynthesisRun
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import progress_bar
@@ -13,6 +17,7 @@ from tallystick_cli.session import id_of
 from tallystick_cli.views import synthesis as views
 from tallystick_synthesis.markdown import page_of
 
+_LOOK_SECONDS = 0.5
 _STEPS = {
     "sections": "synthesize_sections",
     "draft": "synthesize_draft",
@@ -73,10 +78,32 @@ def synthesize(
             Path(html).write_text(page_of(title, shown.markdown or ""), encoding="utf-8")
         return Answer(shown, views.document_view(shown))
     mode = "async" if later else "sync"
-    with progress_bar("Synthesis", "steps", hidden=call.as_json) as advance:
-        advance(0, 1)
+    with _progress(call, run_id):
         run = call.do(_STEPS[action], synthesis_id=run_id, mode=mode)
-        advance(1, 1)
     is_passed = run.verification is None or not run.verification.verdict.startswith("blocked")
     view = views.sections_view(run) if action == "sections" else views.document_view(run)
     return Answer(run, view, is_passed)
+
+
+@contextmanager
+def _progress(call: Call, run_id: str) -> Iterator[None]:
+    """Show how many sections a model has drafted while the block runs: they are stored one by
+    one.
+    """
+    is_over = threading.Event()
+    with progress_bar("Synthesis", "sections", hidden=call.as_json) as advance:
+
+        def look() -> None:
+            while not is_over.wait(_LOOK_SECONDS):
+                with suppress(TallystickError):  # what went wrong, the step itself says
+                    run = OPERATIONS["synthesize_run"].call(call.bound, {"synthesis_id": run_id})
+                    if run.stage == "collected":
+                        advance(len(run.draft), len(run.sections))
+
+        looking = threading.Thread(target=look, daemon=True)
+        looking.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            looking.join()

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,7 @@ FORBIDDEN = ("quokkavault", "wombatcipher", "narwhalkey")
 """Words of what is hidden, of what was forgotten, and of somebody else's."""
 KILLED = ("plan", "sections", "draft", "verify", "remember")
 _CORRECTIONS = ("mark_wrong", "mark_stale", "hide", "redact", "delete")
+_ROUNDS = 7
 _KINDS = ("decision", "constraint", "fact", "task", "plan", "procedure", "claim", "episode")
 
 
@@ -424,7 +426,9 @@ def be_killed(folder: str, stage: str, when: str) -> None:
 
 
 def measure_cost(memories: int) -> dict[str, Any]:
-    """Compare the CPU of a plan, and of ten sections, with that of a recall in the same run."""
+    """Compare the CPU of a plan, and of ten sections, with that of a recall in the same run: the
+    median of some rounds, since a collection of garbage takes as long as thirty recalls.
+    """
     topics: tuple[str, ...] = (
         "restores",
         "outages",
@@ -450,17 +454,21 @@ def measure_cost(memories: int) -> dict[str, Any]:
             bound.recall(query)
         # A process loads once what counts tokens and finds secrets.
         through(bound, output_type="custom", outline=outline[:2])
-        recall = _cpu(lambda: [bound.recall(query) for query in queries]) / len(queries)
         request: dict[str, Any] = {"output_type": "custom", "outline": outline}
-        runs: list[SynthesisRun] = []
-        plan = _cpu(lambda: runs.append(synthesis.plan(**request)))
-        sections = _cpu(lambda: synthesis.sections(runs[0].id))
+        recalls, plans, sections = [], [], []
+        for _ in range(_ROUNDS):
+            recall = _cpu(lambda: [bound.recall(query) for query in queries]) / len(queries)
+            runs: list[SynthesisRun] = []
+            plans.append(_cpu(lambda: runs.append(synthesis.plan(**request))) / recall)  # noqa: B023
+            sections.append(_cpu(lambda: synthesis.sections(runs[0].id)) / recall)  # noqa: B023
+            recalls.append(recall)
+    plan, ten = statistics.median(plans), statistics.median(sections)
     return {
         "memories": memories,
-        "recall ms": round(1_000 * recall, 1),
-        "plan recalls": round(plan / recall, 1),
-        "ten sections recalls": round(sections / recall, 1),
-        "ok": plan <= 5 * recall and sections <= 15 * recall,
+        "recall ms": round(1_000 * statistics.median(recalls), 1),
+        "plan recalls": round(plan, 1),
+        "ten sections recalls": round(ten, 1),
+        "ok": plan <= 5 and ten <= 15,
     }
 
 

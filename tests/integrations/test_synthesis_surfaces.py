@@ -4,17 +4,20 @@ text that somebody may not see.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tallystick.errors import InvalidInput, NotFound, StateConflict
+from tallystick.records import ProviderDeclaration
+from tallystick.records.synthesis import DraftRequest
 from tallystick.tally import Tally
 from tallystick_mcp import serve
 from tallystick_server import RemoteTally
 
-from .dashboard import Browser
+from .dashboard import Browser, Page
 from .mcp_clients import connected, payload
 from .served import ADA, BOB, served
 
@@ -83,3 +86,51 @@ async def test_an_agent_plans_drafts_and_verifies_a_document_by_mcp(open_sqlite:
     verdict = verified["synthesize_verify"]["verification"]["verdict"]  # type: ignore[index]
     assert verdict == "passed_with_gaps"
     assert "Architecture overview" in shown["synthesis"]["markdown"]
+
+
+class Waiting:
+    """Drafts a section, and waits before the one about the gateway."""
+
+    declaration = ProviderDeclaration(name="writer", model="writer-1", local=True)
+
+    def __init__(self) -> None:
+        self.has_come, self.may_go_on = threading.Event(), threading.Event()
+
+    def draft(self, request: DraftRequest) -> str:
+        if request.title == "The gateway":
+            self.has_come.set()
+            assert self.may_go_on.wait(30)
+        return f"“{request.items[0][1]}” [1]"
+
+
+def act(browser: Browser, page: Page, action: str) -> Page:
+    [form] = [each for each in page.forms if each.fields.get("action") == action]
+    return browser.send(form)
+
+
+def test_the_page_takes_an_outline_of_levels_and_shows_how_far_a_model_is(tmp_path: Path) -> None:
+    writer = Waiting()
+    with served(tmp_path, drafter=writer) as there:
+        there.tally.bind(ADA).remember_many([LEDGER, "The gateway answers HTTP."])
+        with Browser(there.tcp, there.token(ADA, token_class="session")) as browser:
+            planning = browser.get("syntheses").forms[-1]
+            page = browser.send(
+                planning,
+                output_type="custom",
+                outline="The ledger\n  The gateway\nThe rest",
+            )
+            assert "2. The ledger / The gateway" in page.text
+            assert "3. The rest" in page.text
+            page = act(browser, act(browser, page, "collect"), "write")
+            assert "0 of 3 sections" in page.text
+            working = threading.Thread(target=there.tally.drain)
+            working.start()
+            assert writer.has_come.wait(30)
+            page = browser.get(page.url)
+            assert "1 of 3 sections" in page.text
+            assert "hx-trigger" in page.attributes
+            writer.may_go_on.set()
+            working.join(60)
+            page = browser.get(page.url)
+            assert "of 3 sections" not in page.text
+            assert "for good" in act(browser, page, "verify").text

@@ -16,7 +16,7 @@ from tallystick.memory.links import read_link_changes
 from tallystick.memory.matching import ForgetRequest, forget_matching
 from tallystick.memory.packs import pack, wake
 from tallystick.memory.read import get, list_memories, newest
-from tallystick.memory.recall import recall
+from tallystick.memory.recall import recall, recall_each
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.remember import remember
 from tallystick.memory.sources import source
@@ -55,6 +55,7 @@ __all__ = [
     "preview_access",
     "preview_member",
     "recall",
+    "recall_each",
     "recover",
     "remember",
     "require_known_labels",

@@ -150,6 +150,34 @@ def recall(
     return replace(found, cost=meter.cost)
 
 
+def recall_each(
+    context: MemoryContext,
+    actor: Actor,
+    scope_list: Sequence[Scope],
+    questions: Sequence[tuple[str, RecallRequest]],
+) -> list[Recalled]:
+    """Return what `recall` returns of each question; what is looked for in, is looked up once.
+    Raises Denied, InvalidInput.
+    """
+    for scope in scope_list:
+        context.gate.require(actor, "read", scope)
+    now = context.store.clock.now()
+
+    def read() -> list[AnalysedQuery]:
+        with context.store.database.read() as connection, reading(connection):
+            searched = searched_scopes(connection, context, scope_list)
+            return [
+                analyse(connection, context, scope_list, query, request, now, searched)
+                for query, request in questions
+            ]
+
+    analysed = with_sound_segments(context, scope_list, read)
+    return [
+        recall(context, actor, scope_list, query, request, analysed=each)
+        for (query, request), each in zip(questions, analysed, strict=True)
+    ]
+
+
 def with_sound_segments(
     context: MemoryContext, scope_list: Sequence[Scope], read: Callable[[], _T]
 ) -> _T:
@@ -394,9 +422,12 @@ def analyse(
     query: str,
     request: RecallRequest,
     now: int,
+    searched: SearchedScopes | None = None,
 ) -> AnalysedQuery:
-    """Return a query as it is read against the words of these scopes, for whoever may read them."""
-    searched = searched_scopes(connection, context, scope_list)
+    """Return a query as it is read against the words of these scopes, for whoever may read them;
+    `searched` if that was looked up by this snapshot.
+    """
+    searched = searched or searched_scopes(connection, context, scope_list)
     corpora = searched.corpora
     is_stored = any(corpus.is_sketched for corpus in corpora.values())
     asked_at = now if request.asked_at is None else request.asked_at

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from starlette.responses import Response
 
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, NotFound
 from tallystick.records.synthesis import SynthesisRun
 from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, form_page, page
@@ -16,10 +17,13 @@ _TYPES = ("architecture_overview", "release_notes", "onboarding_guide", "audit_p
 _STEPS = {
     "collect": "synthesize_sections",
     "draft": "synthesize_draft",
+    "write": "synthesize_draft",
     "verify": "synthesize_verify",
     "refresh": "synthesize_refresh",
 }
 """What a person does with a document, and its operation."""
+_HOW = {"write": {"drafter": "model", "mode": "async"}}
+"""A model takes its time: it is a job that drafts, and the page shows how far it is."""
 
 
 def _syntheses(visit: Visit) -> Response:
@@ -35,15 +39,31 @@ def _syntheses(visit: Visit) -> Response:
 
 def _plan(visit: Visit) -> Response:
     """Plan a document by its type, its question and the titles of its sections."""
-    titles = [line.strip() for line in visit.form.get("outline", "").splitlines() if line.strip()]
     planned: SynthesisRun = visit.call(
         "synthesize_plan",
         query=visit.form.get("query", "").strip(),
         output_type=visit.form.get("output_type", _TYPES[0]),
         audience=visit.form.get("audience", "").strip() or "team",
-        outline=[{"title": title} for title in titles],
+        outline=_outline(visit.form.get("outline", "")),
     )
     return visit.go(f"/syntheses/{planned.id}")
+
+
+def _outline(text: str) -> list[dict[str, Any]]:
+    """Return the sections of a text with a title in each line; one that is indented deeper than the
+    line above belongs to that one.
+    """
+    top: list[dict[str, Any]] = []
+    above: list[tuple[int, list[dict[str, Any]]]] = [(-1, top)]
+    for line in text.expandtabs(4).splitlines():
+        if title := line.strip():
+            indent = len(line) - len(line.lstrip())
+            while above[-1][0] >= indent:
+                above.pop()
+            section: dict[str, Any] = {"title": title, "sections": []}
+            above[-1][1].append(section)
+            above.append((indent, section["sections"]))
+    return top
 
 
 def _synthesis(visit: Visit) -> Response:
@@ -61,7 +81,17 @@ def _show(visit: Visit, run: SynthesisRun, preview: Any = None) -> Response:
             for planned in run.plan
         ],
         preview=preview,
+        is_awaited=run.stage == "collected" and _is_waiting(visit, run),
     )
+
+
+def _is_waiting(visit: Visit, run: SynthesisRun) -> bool:
+    """Return True while a job is to go on with a document."""
+    if run.job_id is None:
+        return False
+    with suppress(NotFound):  # who reads the document may not read its job
+        return not visit.call("job", job_id=run.job_id).is_over
+    return False
 
 
 def _section_of(run: SynthesisRun, number: int) -> Any:
@@ -86,7 +116,7 @@ def _step(visit: Visit) -> Response:
         return visit.go(f"/syntheses/{synthesis_id}", note="remembered")
     if action not in _STEPS:
         raise InvalidInput(f"action: a document takes {', '.join([*_STEPS, 'remember'])}.")
-    visit.call(_STEPS[action], at=run.scope, synthesis_id=synthesis_id)
+    visit.call(_STEPS[action], at=run.scope, synthesis_id=synthesis_id, **_HOW.get(action, {}))
     return visit.go(f"/syntheses/{synthesis_id}")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tallystick.errors import Denied, InvalidInput, NotFound, StateConflict
+from tallystick.errors import Denied, ExtractionError, InvalidInput, NotFound, StateConflict
 from tallystick.records import Actor, ProviderDeclaration
 from tallystick.records.synthesis import DraftRequest, SynthesisRun
 from tallystick.tally import BoundTally, Tally
@@ -380,6 +380,50 @@ def test_a_far_model_sees_neither_secrets_nor_what_stays_here(open_sqlite: OpenT
         sent = "".join(text for pack in writer.packs for _, text in pack.items)
         assert "alice@example.com" not in sent
         assert "heron" not in sent
+
+
+def test_a_draft_that_a_model_gave_up_goes_on_where_it_was(open_tally: OpenTally) -> None:
+    failing = ["The gateway"]
+
+    def answer(request: DraftRequest) -> str:
+        if request.title in failing:
+            raise ExtractionError("It says nothing.")
+        return f"“{request.items[0][1]}” [1]"
+
+    writer = Writer(answer)
+    with open_tally(drafter=writer) as tally:
+        bound = tally.bind(ALICE)
+        filled(bound)
+        synthesis = Synthesis(bound)
+        run = synthesis.plan(
+            output_type="custom", outline=outline("The ledger", "The gateway", "Backups")
+        )
+        synthesis.sections(run.id)
+        with pytest.raises(ExtractionError):
+            synthesis.draft(run.id, drafter="model")
+        begun = synthesis.run(run.id)
+        assert (begun.stage, [each.number for each in begun.draft]) == ("collected", [1])
+        with pytest.raises(StateConflict, match="no draft"):
+            synthesis.verify(run.id)
+
+        failing.clear()
+        done = synthesis.draft(run.id, drafter="model")
+        assert (done.stage, [each.number for each in done.draft]) == ("drafted", [1, 2, 3])
+        asked = [pack.title for pack in writer.packs]
+        assert asked == ["The ledger", "The gateway", "The gateway", "Backups"]
+        synthesis.draft(run.id, drafter="model")
+        assert len(writer.packs) == 7  # asked for again, it is drafted anew
+
+
+def test_what_no_model_drafts_is_refused_when_it_is_asked_for(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        synthesis = Synthesis(tally.bind(ALICE))
+        filled(tally.bind(ALICE))
+        run = synthesis.plan("the ledger")
+        synthesis.sections(run.id)
+        with pytest.raises(InvalidInput, match="No model drafts here"):
+            synthesis.draft(run.id, drafter="model", mode="async")
+        assert synthesis.run(run.id).job_id is None
 
 
 def test_a_step_can_be_left_to_a_job(open_tally: OpenTally) -> None:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, literal, select, update
 
 from tallystick.records import EdgeKind
 from tallystick.storage.engine import tables, texts
 
-_r, _q = tables.synthesis_runs, tables.synthesis_quotes
+_r, _q, _m = tables.synthesis_runs, tables.synthesis_quotes, tables.memories
 Row = Mapping[str, Any]
 """The columns of a row, by name."""
 _PAGE = 500
@@ -24,14 +24,14 @@ def put_run(tx: Connection, row: Row) -> None:
         tx.execute(insert(_r), dict(row))
 
 
-def set_quotes(tx: Connection, run_id: str, scope_id: int, docs: Collection[int]) -> None:
+def set_quotes(tx: Connection, run_id: str, scope_id: int, memory_ids: Collection[str]) -> None:
     """Note the memories that a run quotes, in place of those that it quoted before."""
     tx.execute(delete(_q).where(_q.c.run_id == run_id))
-    if docs:
-        tx.execute(
-            insert(_q),
-            [{"run_id": run_id, "doc": doc, "scope_id": scope_id} for doc in sorted(docs)],
+    if memory_ids:
+        quoted = select(literal(run_id), _m.c.doc, literal(scope_id)).where(
+            _m.c.id.in_(sorted(memory_ids))
         )
+        tx.execute(insert(_q).from_select(["run_id", "doc", "scope_id"], quoted))
 
 
 def find_run(connection: Connection, run_id: str) -> Row | None:
