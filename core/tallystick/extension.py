@@ -8,8 +8,8 @@ are declared with those of the core, whether it is on or off, so that an erasure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +18,7 @@ from tallystick.jobs.derived import Derived
 from tallystick.memory.context import MemoryContext, MemoryExtension
 from tallystick.ports import Models
 from tallystick.recorder.outbound import Outbound
-from tallystick.records import Actor, Explored, Remembered, Scope
+from tallystick.records import Remembered
 from tallystick.settings import Settings
 
 EXTENSIONS = (
@@ -32,10 +32,6 @@ EXTENSIONS = (
 """The packages, each of which has a constant `EXTENSION`."""
 
 OperationT = TypeVar("OperationT")
-
-
-Explore = Callable[[MemoryContext, Actor, Scope, str | Scope | None, int, int], Explored]
-"""Looks around in a scope by the `around`, `depth` and `limit` of `explore`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +58,6 @@ class Extension(MemoryExtension, Generic[OperationT]):
     """Does what its jobs would do later, within a time in milliseconds, after a `remember` with the
     mode `sync`; returns the results with how far it came.
     """
-    modes: Mapping[str, Explore] = field(default_factory=dict)
-    """Modes of `explore`, by name."""
 
 
 def load_extensions() -> tuple[Extension[Any], ...]:

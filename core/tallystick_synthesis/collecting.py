@@ -5,7 +5,7 @@ Policy is asked before any text is read, and once more by the snapshot that the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tallystick.access import require_no_widening
 from tallystick.memory import MemoryContext, RecallRequest, newest, pack, recall_each
@@ -23,7 +23,13 @@ from tallystick.records.synthesis import (
 )
 from tallystick.storage.rows import edges, memories, scopes
 from tallystick_synthesis.desk import Desk, digest_of, digest_of_memory, read_many
-from tallystick_synthesis.reading import NO_EVIDENCE, asked_docs, is_evidence, scopes_of
+from tallystick_synthesis.reading import (
+    NO_EVIDENCE,
+    asked_docs,
+    is_evidence,
+    scopes_of,
+    told_by_communities,
+)
 
 _ITEMS = {1: 3, 2: 5, 3: 10}
 """Items of a section at most, by the depth of the document."""
@@ -97,7 +103,12 @@ def collect_sections(
     docs = asked_docs(desk, request)
     most = _ITEMS[request.depth] + _SPARE
     found = _hits(desk, planned, docs, readable, reader, most)
-    affinities = _affinities(planned, found)
+    told = told_by_communities(desk, request, planned, most // 2)
+    of_communities = hits_of(desk.context, reader, told) if told else []
+    for each in (each for each in planned if each.communities):
+        merged = {hit.memory.id: hit for hit in (*of_communities, *found[each.number])}
+        found[each.number] = [hit for hit in merged.values() if is_evidence(hit.memory)]
+    affinities = _affinities(planned, found, frozenset(told))
     best: dict[str, tuple[float, int]] = {}
     for (number, memory_id), affinity in affinities.items():
         rank = (affinity, -number)
@@ -117,11 +128,11 @@ def collect_sections(
 
 
 def _affinities(
-    planned: Sequence[PlannedSection], found: Mapping[int, Sequence[Hit]]
+    planned: Sequence[PlannedSection], found: Mapping[int, Sequence[Hit]], told: Collection[str]
 ) -> dict[tuple[int, str], float]:
     """Return how well each memory fits each section that found it: the words that it shares with
     what the section itself asks, and how well it answers. One of a kind that the section names
-    belongs there.
+    belongs there, and so does what was `told` by communities where these have a place.
     """
     terms: dict[str, set[str]] = {}
     affinities: dict[tuple[int, str], float] = {}
@@ -131,8 +142,9 @@ def _affinities(
             memory = hit.memory
             if memory.id not in terms:
                 terms[memory.id] = set(analyze(memory.content))
-            shared = len(own & terms[memory.id]) + (_OF_KIND if each.kinds else 0)
-            affinities[each.number, memory.id] = shared + hit.score
+            belongs = each.kinds or (each.communities and memory.id in told)
+            shared = len(own & terms[memory.id])
+            affinities[each.number, memory.id] = shared + hit.score + (_OF_KIND if belongs else 0)
     return affinities
 
 

@@ -21,7 +21,13 @@ from tallystick.records.synthesis import (
     SynthesisRun,
 )
 from tallystick_synthesis.desk import Desk, digest_of
-from tallystick_synthesis.reading import NO_EVIDENCE, asked_docs, is_evidence, scopes_of
+from tallystick_synthesis.reading import (
+    NO_EVIDENCE,
+    asked_docs,
+    is_evidence,
+    scopes_of,
+    told_by_communities,
+)
 from tallystick_synthesis.templates import output_types, template_of
 
 MOST_SECTIONS, MOST_LEVELS = 24, 4
@@ -87,12 +93,14 @@ def plan_sections(desk: Desk, request: SynthesisRequest) -> tuple[PlannedSection
     outline = request.outline or template_of(request.output_type).outline
     flat = list(_flatten(outline, ()))
     found = _evidence(desk, request, flat)
+    told = told_by_communities(desk, request, [each.section for each in flat], _LATEST)
     every = (request.query, *(each.section.query for each in flat))
     planned = []
     for number, (path, section) in enumerate(flat, 1):
         query = section_query(request, section)
         hits = _fitting(section, found, is_only=not any(every))
-        gap = None if hits or section.sections else NO_EVIDENCE
+        support = {each.memory.id for each in hits}.union(told if section.communities else ())
+        gap = None if support or section.sections else NO_EVIDENCE
         planned.append(
             PlannedSection(
                 number=number,
@@ -100,7 +108,8 @@ def plan_sections(desk: Desk, request: SynthesisRequest) -> tuple[PlannedSection
                 query=query,
                 topic=section.query,
                 kinds=section.kinds,
-                evidence=len(hits),
+                communities=section.communities,
+                evidence=len(support),
                 gap=gap,
             )
         )

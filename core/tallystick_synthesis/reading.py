@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
+
 from tallystick.records import Memory, Scope
-from tallystick.records.synthesis import SynthesisRequest
+from tallystick.records.synthesis import OutlineSection, PlannedSection, SynthesisRequest
 from tallystick.storage.rows import memories, synthesis_rows
 from tallystick_synthesis.desk import Desk
 
@@ -33,6 +36,33 @@ def asked_docs(desk: Desk, request: SynthesisRequest) -> frozenset[int] | None:
         named = {each.doc for each in memories.get_many(connection, request.entity_ids)}
         docs |= named | synthesis_rows.docs_linked(connection, "MENTIONS", named)
     return frozenset(docs)
+
+
+def told_by_communities(
+    desk: Desk,
+    request: SynthesisRequest,
+    sections: Sequence[OutlineSection | PlannedSection],
+    most: int,
+) -> list[str]:
+    """Return memories that tell what the communities of the scopes are about, where one of the
+    sections has them: one of each, those of the largest first, then a second of each. None where
+    the graph is off, or the request keeps to some sources.
+    """
+    context = desk.context
+    modes = {name: mode for each in context.extensions for name, mode in each.modes.items()}
+    explore = modes.get("communities") if context.settings.graph else None
+    is_bound = request.source_ids or request.entity_ids
+    if explore is None or is_bound or not any(each.communities for each in sections):
+        return []
+    found = [
+        community
+        for scope in scopes_of(desk, request)
+        for community in explore(context, desk.reader(request), scope, None, 1, most).communities
+    ]
+    found.sort(key=lambda each: (-each.memory_count, each.names))
+    turns = zip_longest(*(each.sources for each in found))
+    ids = dict.fromkeys(each for turn in turns for each in turn if each is not None)
+    return list(ids)[:most]
 
 
 def is_evidence(memory: Memory) -> bool:

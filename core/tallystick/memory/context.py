@@ -26,6 +26,7 @@ from tallystick.records import (
     AccessKind,
     Actor,
     EdgeKind,
+    Explored,
     Extraction,
     JsonObject,
     Memory,
@@ -152,6 +153,10 @@ class SessionStates:
                 self._states.popitem(last=False)
 
 
+Explore = Callable[["MemoryContext", Actor, Scope, "str | Scope | None", int, int], Explored]
+"""Looks around in a scope by the `around`, `depth` and `limit` of `explore`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoryExtension:
     """What an extension does where memories are written and recalled: by default nothing. `Write`
@@ -185,6 +190,8 @@ class MemoryExtension:
     """Signals of recall, each with a number for each document. One that `RecallWeights` lacks
     counts in full.
     """
+    modes: Mapping[str, Explore] = field(default_factory=dict)
+    """Modes of `explore`, by name."""
 
 
 def is_made_by_extension(memory: Memory) -> bool:

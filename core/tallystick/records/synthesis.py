@@ -56,6 +56,8 @@ class OutlineSection(Record):
     """What the section answers; its title and the query of the request where it is empty."""
     kinds: tuple[str, ...] = ()
     """Only memories of these kinds are evidence for it."""
+    communities: bool = False
+    """True for a section that also has what each community of the graph is about."""
     sections: tuple[OutlineSection, ...] = ()
 
 
@@ -88,6 +90,8 @@ class PlannedSection(Record):
     topic: str = ""
     """What the section itself asks."""
     kinds: tuple[str, ...] = ()
+    communities: bool = False
+    """True if it also has what each community of the graph is about."""
     evidence: int = 0
     """Memories that may support it, as far as was looked."""
     gap: str | None = None

@@ -224,7 +224,7 @@ def explore(
     with view._observe_call("memory_read", "explore") as call:
         modes = {
             name: explore
-            for extension in view._services.extensions
+            for extension in context.extensions
             for name, explore in extension.modes.items()
         }
         only = memory.ExploreFilter(tuple(kinds), status, tuple(links))

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.core.graph.naming import named
 
 from tallystick.errors import Denied, ExtractionError, InvalidInput, NotFound, StateConflict
 from tallystick.records import Actor, ProviderDeclaration
 from tallystick.records.synthesis import DraftRequest, SynthesisRun
+from tallystick.settings import Settings
 from tallystick.tally import BoundTally, Tally
 from tallystick_synthesis import Synthesis
 
@@ -474,3 +476,48 @@ def test_a_document_of_some_sources_quotes_nothing_else(open_tally: OpenTally) -
         run = synthesis.plan(source_ids=[source])
         quoted = [i.memory_id for s in synthesis.sections(run.id).sections for i in s.items]
         assert set(quoted) == {ids["gateway"]}
+
+
+def test_the_parts_of_an_overview_are_told_by_the_communities_of_the_graph(
+    open_tally: OpenTally,
+) -> None:
+    crews = {
+        "boats": (
+            "Anna Schmidt sails the Seeadler from Hamburg.",
+            "The Seeadler left Hamburg with Anna Schmidt at dawn.",
+        ),
+        "music": (
+            "Bob Miller plays cello with Clara Jones at Studio Nine.",
+            "We heard Bob Miller and Clara Jones at Studio Nine.",
+        ),
+    }
+    with open_tally(settings=Settings(graph=True)) as tally:
+        bound = tally.bind(ALICE)
+        for texts in crews.values():
+            bound.remember_many(list(map(named, texts)))
+        tally.drain()
+        synthesis = Synthesis(bound)
+        run = synthesis.plan("zebra")
+        [parts] = [each for each in run.plan if each.path == ("Parts",)]
+        assert parts.communities
+        assert parts.evidence > 0
+        sections = {each.path[-1]: each for each in synthesis.sections(run.id).sections}
+        quoted = {item.text for item in sections["Parts"].items}
+        assert [crew for crew, texts in crews.items() if not quoted & set(texts)] == []
+
+        hidden = [each for each in bound.memories() if each.content in crews["music"]]
+        for each in hidden:
+            bound.forget(each.id, reason="wrong")
+        again = Synthesis(bound).plan("zebra")
+        left = {item.text for each in synthesis.sections(again.id).sections for item in each.items}
+        assert left & set(crews["boats"])
+        assert not left & set(crews["music"])
+
+
+def test_without_the_graph_no_section_waits_for_communities(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        filled(bound)
+        run = Synthesis(bound).plan("zebra")
+        [parts] = [each for each in run.plan if each.path == ("Parts",)]
+        assert (parts.communities, parts.evidence, parts.gap) == (True, 1, None)
