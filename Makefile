@@ -173,7 +173,7 @@ $(VENV)/agents/.made: pyproject.toml | $(VENV)/bin/python
 	@echo "Making the environment $(VENV)/agents, with other memories (once) …"
 	@$(PYTHON) -m venv $(VENV)/agents
 	@$(VENV)/agents/bin/python -m pip install -q --upgrade 'pip>=25.1'
-	@$(call install,$(VENV)/agents/bin/python,-e '.[langgraph$(comma)langchain$(comma)llama-index]' --group agents)
+	@$(call install,$(VENV)/agents/bin/python,-e '.[langgraph$(comma)langchain$(comma)llama-index$(comma)synthesis]' --group agents)
 	@touch $@
 
 .PHONY: bench-compile

@@ -16,7 +16,10 @@ from tests.benchmarks.agents.policy import Message, reply
 from tests.benchmarks.agents.tasks import Task, Workspace
 from tests.benchmarks.agents.world import INSTRUCTIONS, Request, World
 
-ARMS = ("plain", "langgraph_store", "langmem_tools", "llama_index_memory", "mem0_memory", "ours")
+ARMS = (
+    *("plain", "langgraph_store", "langmem_tools", "llama_index_memory", "mem0_memory"),
+    *("ours", "ours_artifact"),
+)
 _PROBE = "Which number has the badge of my colleague?"
 _RESAMPLES = 10_000
 

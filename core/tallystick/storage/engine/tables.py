@@ -397,7 +397,7 @@ jobs = Table(
     Column("scope_id", Key, ForeignKey("scopes.id")),
     Column("kind", Text, nullable=False),
     Column("subject_id", PackedId, nullable=False),
-    Column("version", Integer, nullable=False),
+    Column("version", BigInteger, nullable=False),
     Column("payload", Text, nullable=False),
     Column("actor", Text, nullable=False),
     Column("state", Text, nullable=False),
