@@ -107,8 +107,9 @@ def mcp(
 
 @command(
     helps={
-        "event": "session-start, prompt, before-tool, after-tool, before-compact, after-compact, "
-        "turn-end or session-end; or install, uninstall."
+        "event": "session-start, prompt, before-tool, permission, after-tool, subagent-start, "
+        "subagent-end, before-compact, after-compact, turn-end or session-end; or install, "
+        "uninstall."
     },
     tally="place",
 )

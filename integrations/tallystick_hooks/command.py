@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from tallystick_hooks.events import EVENTS, Answer, Event, HookFormat
 from tallystick_hooks.formats import BadPayload, answer_in, event_from
 from tallystick_hooks.quick import (
+    DECIDING,
     RULES_MARK,
     Unanswered,
     ask,
@@ -89,7 +90,7 @@ def _answer(chosen: argparse.Namespace, text: str | None) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise Unanswered("Standard input is no JSON.") from None
     # A server has rules of its own: those of a file are checked here.
-    if text is None and (chosen.rules is None or chosen.event != "before-tool"):
+    if text is None and (chosen.rules is None or chosen.event not in DECIDING):
         answered = _over_socket(chosen, payload)
         if answered is not None:
             return answered
@@ -103,7 +104,7 @@ def _answer(chosen: argparse.Namespace, text: str | None) -> dict[str, Any]:
         event = event_from(payload, chosen.event, format)
     except (BadPayload, OSError) as error:
         raise Unanswered(str(error)) from error
-    if event.name == "before-tool" and chosen.rules is None:
+    if event.name in DECIDING and chosen.rules is None:
         # Only rules decide over a tool, and nobody has any.
         return answer_in(Answer(), event, format)
     left = leave_event(chosen.tally, event, boundary=chosen.boundary, agent=chosen.agent)

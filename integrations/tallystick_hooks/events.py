@@ -9,14 +9,19 @@ EventName = Literal[
     "session-start",
     "prompt",
     "before-tool",
+    "permission",
     "after-tool",
+    "subagent-start",
+    "subagent-end",
     "before-compact",
     "after-compact",
     "turn-end",
     "session-end",
 ]
 EVENTS: tuple[EventName, ...] = get_args(EventName)
-TELLING: tuple[EventName, ...] = ("after-tool", "before-compact", "turn-end", "session-end")
+TELLING: tuple[EventName, ...] = (
+    *("after-tool", "subagent-end", "before-compact", "turn-end", "session-end"),
+)
 """Events that need no answer: an agent goes on alike, whether they are taken now or later."""
 HookFormat = Literal["neutral", "claude-code"]
 
@@ -50,6 +55,8 @@ class Event:
     """What was said in the session so far; what was kept before is not kept again."""
     candidates: tuple[dict[str, Any], ...] = ()
     """What the agent would remember of the session, each with fields of `remember`."""
+    subagent: str | None = None
+    """The id of the subagent in which it happened; None in the session itself."""
     project: str | None = None
     """The project that the session works on, as the client names it: the folder of it."""
     spooled: str | None = None
@@ -64,8 +71,8 @@ class Answer:
 
     context: str = ""
     """Text for the agent's prompt."""
-    decision: Literal["deny", "ask"] | None = None
-    """For a tool: deny it, or let the client ask; None leaves it to the client."""
+    decision: Literal["allow", "deny", "ask"] | None = None
+    """For a tool: allow or deny it, or let the client ask; None leaves it to the client."""
     reason: str = ""
     arguments: Any = None
     """The arguments that the tool is to have instead, where a rule cleaned them."""

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from tallystick_hooks.events import EVENTS, Answer, Event, EventName, HookFormat, Words
+from tallystick_hooks.quick import DECIDING
 
 CLAUDE_EVENTS: Mapping[str, EventName] = {
     "SessionStart": "session-start",
     "UserPromptSubmit": "prompt",
     "PreToolUse": "before-tool",
+    "PermissionRequest": "permission",
     "PostToolUse": "after-tool",
     "PostToolUseFailure": "after-tool",
+    "SubagentStart": "subagent-start",
+    "SubagentStop": "subagent-end",
     "PreCompact": "before-compact",
     "Stop": "turn-end",
     "SessionEnd": "session-end",
@@ -40,7 +44,7 @@ def event_from(payload: Any, name: str | None = None, format: HookFormat = "neut
     if not isinstance(payload, dict):
         raise BadPayload("The input of a hook is one JSON object.")
     event = _from_claude_code(payload, name) if format == "claude-code" else _neutral(payload, name)
-    if event.name in ("before-tool", "after-tool") and not event.tool:
+    if event.name in (*DECIDING, "after-tool") and not event.tool:
         raise BadPayload(f"{event.name}: the name of the tool is missing.")
     return event
 
@@ -85,6 +89,7 @@ def _neutral(payload: Mapping[str, Any], name: str | None) -> Event:
         error=_text(payload, "error"),
         words=tuple(_turn(each, place) for place, each in enumerate(words)),
         candidates=tuple(candidates),
+        subagent=_text(payload, "subagent"),
         project=_text(payload, "project"),
     )
 
@@ -107,18 +112,20 @@ def _from_claude_code(payload: Mapping[str, Any], name: str | None) -> Event:
     if event == "session-start" and payload.get("source") == "compact":
         event = "after-compact"
     keeps = event in ("before-compact", "turn-end", "session-end")
-    error = payload.get("error")
+    error, kind = payload.get("error"), _text(payload, "agent_type")
+    result = payload.get("last_assistant_message" if event == "subagent-end" else "tool_response")
     return Event(
         name=event,
         session=_text(payload, "session_id", required=True) or "",
-        agent="claude-code",
+        agent="claude-code" if kind is None else f"claude-code/{kind}",
         prompt=_text(payload, "prompt"),
         tool=_text(payload, "tool_name"),
         arguments=payload.get("tool_input"),
         call_id=_text(payload, "tool_use_id"),
-        result=payload.get("tool_response"),
+        result=result,
         error=None if error is None else str(error),
         words=tuple(_transcript(_text(payload, "transcript_path"))) if keeps else (),
+        subagent=_text(payload, "agent_id"),
         project=Path(_text(payload, "cwd") or "").name or None,
     )
 
@@ -177,9 +184,24 @@ def _to_claude_code(answer: Answer, event: Event) -> dict[str, Any]:
         if answer.arguments is not None:
             output["updatedInput"] = answer.arguments
         return {"hookSpecificOutput": {"hookEventName": original, **output}}
+    if event.name == "permission":
+        return _permission(answer)
     if not answer.context:
         return {}
     return {"hookSpecificOutput": {"hookEventName": original, "additionalContext": answer.context}}
+
+
+def _permission(answer: Answer) -> dict[str, Any]:
+    """Return what rules say to a request for permission. What they would ask a person, or clean,
+    is left to the person who is being asked.
+    """
+    if answer.decision == "deny":
+        decision: dict[str, Any] = {"behavior": "deny", "message": answer.reason}
+    elif answer.decision == "allow":
+        decision = {"behavior": "allow"}
+    else:
+        return {}
+    return {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
 
 
 def _parse_event_name(name: Any) -> EventName:

@@ -37,6 +37,7 @@ from tallystick.records.canonical import digest
 from tallystick.tally import BoundTally, Tally
 from tallystick_hooks.events import Answer, Event, HookFormat
 from tallystick_hooks.formats import answer_in, event_from
+from tallystick_hooks.quick import DECIDING
 from tallystick_learning import Learning
 
 __all__ = ["answer_event", "handle", "note_failure", "react"]
@@ -101,7 +102,7 @@ def _failure(bound: BoundTally, event: Event, error: TallystickError) -> Answer:
     except TallystickError:  # what failed may be the tally itself
         if event.spooled is not None:
             raise
-    if event.name == "before-tool" and has_rules(bound, "tool_call"):
+    if event.name in DECIDING and has_rules(bound, "tool_call"):
         return Answer(decision="deny", reason=_explain_refusal(error), error=error.code)
     return Answer(error=error.code)
 
@@ -162,6 +163,9 @@ def _check(bound: BoundTally, event: Event) -> Answer:
             decision="ask",
             reason="A rule took secrets out of the arguments.",
         )
+    if check.effect == "allow" or check.approval is not None:
+        # A person who granted this call, or wrote the rule, is not asked once more.
+        return Answer(decision="allow", reason=f"The rule {check.rule_id} allows it.")
     return Answer()
 
 
@@ -189,6 +193,22 @@ def _record(bound: BoundTally, event: Event) -> Answer:
             step.end("failed")
         else:
             record_tool_result(step, event.result)
+    return Answer()
+
+
+def _note_subagent(bound: BoundTally, event: Event) -> Answer:
+    """Record what a subagent answered. Its words are none of the user's, and are not kept."""
+    other = recorded_elsewhere(bound, event.session, SURFACE)
+    if other is not None:
+        return _leave_to(other, bound, event)
+    key = f"{event.subagent} {digest('hook-subagent', json_value(event.result))}"
+    if not is_first_to_record(bound, event.session, key):
+        return Answer(facts={"recorded": "before"})
+    with (
+        bound.run(event.agent, metadata=_metadata(event)) as run,
+        run.step("other", name=event.agent) as step,
+    ):
+        record_tool_result(step, event.result)
     return Answer()
 
 
@@ -258,6 +278,8 @@ def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:
 
 def _metadata(event: Event) -> dict[str, Any]:
     told = {"thread_id": event.session, OBSERVER: SURFACE, "event": event.name}
+    if event.subagent is not None:
+        told["subagent"] = event.subagent
     return told if event.spooled is None else {**told, SPOOLED: event.spooled}
 
 
@@ -265,7 +287,10 @@ _REACTIONS = {
     "session-start": _wake,
     "prompt": _recall,
     "before-tool": _check,
+    "permission": _check,
     "after-tool": _record,
+    "subagent-start": _wake,
+    "subagent-end": _note_subagent,
     "before-compact": _end,
     "after-compact": _wake,
     "turn-end": _keep,

@@ -30,12 +30,15 @@ RULES_MARK = ".rules"
 """What the name of a file ends with that stands beside the socket of a server with rules over
 tools, for as long as it runs. It stays where the server was killed.
 """
+DECIDING = ("before-tool", "permission")
+"""Events at which rules decide about a call of a tool."""
 _SECONDS = 20.0
 """Seconds to wait for a server."""
 _PIECE = 65_536
 _REPEATABLE = (
     "session-start",
     "prompt",
+    "subagent-start",
     "before-compact",
     "after-compact",
     "turn-end",
@@ -65,7 +68,7 @@ def answer(
     # A server has rules of its own: those of a file are checked here.
     text = None
     event, format = chosen["event"], chosen.get("format", "neutral")
-    is_checked_here = "rules" in chosen and event == "before-tool"
+    is_checked_here = "rules" in chosen and event in DECIDING
     place = chosen.get("tally") or os.environ.get("TALLYSTICK_TALLY", ".tally")
     path = chosen.get("socket") or os.path.join(place, "serve.sock")
     if not is_checked_here and os.path.exists(path):
@@ -87,7 +90,7 @@ def is_closed(event: str, path: str, rules: object) -> bool:
     """Return True if a tool does not run where this event cannot be answered: rules are given, or
     are those of a server.
     """
-    return event == "before-tool" and (rules is not None or os.path.exists(path + RULES_MARK))
+    return event in DECIDING and (rules is not None or os.path.exists(path + RULES_MARK))
 
 
 def read_input() -> str:
@@ -199,5 +202,5 @@ def finish(answered: dict[str, Any], format: str, event: str) -> int:
     except (AttributeError, OSError, ValueError) as error:
         if sys.stderr is not None:
             print(f"tally hook {event}: {error}", file=sys.stderr)  # noqa: T201
-        return 2 if event == "before-tool" else 0
+        return 2 if event in DECIDING else 0
     return 2 if format == "neutral" and answered.get("decision") == "deny" else 0

@@ -22,6 +22,7 @@ from tallystick.testing.tally_contract import effects
 from tallystick_hooks import EVENTS, HookFormat
 from tallystick_hooks.formats import CLAUDE_EVENTS
 from tallystick_hooks.handling import handle
+from tallystick_hooks.quick import DECIDING
 from tallystick_server import serve_in_background
 
 RULES = """
@@ -50,6 +51,10 @@ SESSION: list[tuple[str, dict[str, Any]]] = [
     ),
     ("before-tool", {"tool": "force_push", "arguments": {"branch": "main"}, "call_id": "c2"}),
     ("before-tool", {"tool": "pay", "arguments": {"amount": 5}, "call_id": "c3"}),
+    ("permission", {"tool": "force_push", "arguments": {"branch": "main"}}),
+    ("permission", {"tool": "read_file", "arguments": {"path": "x"}}),
+    ("subagent-start", {"subagent": "a1"}),
+    ("subagent-end", {"subagent": "a1", "result": "It is reviewed."}),
     ("after-tool", {"tool": "ls", "call_id": "c4", "error": "No such folder."}),
     ("turn-end", {"turns": [{"speaker": "user", "text": "We moved the office to Zurich."}]}),
     ("before-compact", {"turns": [{"speaker": "agent", "text": "The tests are green again."}]}),
@@ -81,7 +86,10 @@ def in_claude_code(event: str, payload: dict[str, Any], transcript: Path) -> dic
         "call_id": "tool_use_id",
         "result": "tool_response",
         "error": "error",
+        "subagent": "agent_id",
     }
+    if event == "subagent-end":
+        known["result"] = "last_assistant_message"
     told |= {known[name]: value for name, value in payload.items() if name in known}
     if "turns" in payload:
         with transcript.open("a", encoding="utf-8") as file:
@@ -106,7 +114,7 @@ def by_process(place: Path, rules: Path) -> Way:
     """Each event is a process, as agents start it."""
 
     def told(event: str, payload: dict[str, Any], format: HookFormat) -> Any:
-        options = ["--rules", str(rules)] if event == "before-tool" else []
+        options = ["--rules", str(rules)] if event in DECIDING else []
         command = [sys.executable, "-m", "tallystick_hooks.command", event, *options]
         done = subprocess.run(
             [*command, "--tally", str(place), "--format", format],

@@ -23,6 +23,7 @@ from tallystick_hooks import EVENTS, BadPayload, event_from
 from tallystick_hooks.command import run
 from tallystick_hooks.events import TELLING
 from tallystick_hooks.handling import handle
+from tallystick_hooks.quick import DECIDING
 
 OpenTally = Callable[..., Tally]
 ANN = Actor(user="ann")
@@ -105,7 +106,7 @@ def test_rules_decide_before_a_tool(bound: BoundTally) -> None:
     assert allowed == {}
     assert waiting["decision"] == "deny"
     assert f"tally approve {approval.id}" in waiting["reason"]
-    assert approved == {}
+    assert approved["decision"] == "allow"
     assert cleaned["decision"] == "ask"
     assert "ann@example.com" not in json.dumps(cleaned)
     assert bound.recordings.runs(limit=1)[0].status == "completed"
@@ -364,7 +365,7 @@ def test_with_rules_a_tool_is_stopped_when_they_cannot_be_checked_and_nothing_el
     code, out, err = hook(monkeypatch, capsys, text, event, *at, *by)
     unruled, _, _ = hook(monkeypatch, capsys, text, event, *at)
 
-    assert code == (2 if event == "before-tool" else 0)
+    assert code == (2 if event in DECIDING else 0)
     assert unruled == 0
     assert "Traceback" not in err
     if event in TELLING and broken == "rules":

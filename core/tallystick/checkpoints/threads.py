@@ -224,6 +224,15 @@ class Threads:
         with scope.store.database.read() as connection:
             return checkpoints.thread_names(connection, scope.id)
 
+    def namespaces(self, thread: str) -> list[str]:
+        """Return the namespaces of a thread that have a checkpoint, sorted. Raises Denied."""
+        scope = self._existing_scope("read")
+        if scope is None:
+            return []
+        with scope.store.database.read() as connection:
+            row = scope.find_thread(connection, thread)
+            return [] if row is None else sorted(checkpoints.last_of_namespaces(connection, row.id))
+
     def verify(self, thread: str | None = None) -> list[VerificationProblem]:
         """Return everything in a thread, or in all of the scope, that is not as it was put. Raises
         Denied.
