@@ -1,4 +1,4 @@
-"""The Claude Agent SDK on a tally: sessions that last, and hooks that remember, check and record."""
+"""The Claude Agent SDK on a tally: sessions that last, and hooks that remember and check."""
 
 from tallystick.errors import require
 

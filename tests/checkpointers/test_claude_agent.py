@@ -267,9 +267,8 @@ async def test_calls_failures_and_subagents_are_recorded_once(
         calls = {step.name: step.status for step in steps if step.step_kind == "tool_call"}
         assert calls == {"Read": "completed", "Write": "failed"}
         assert len([step for step in steps if step.step_kind == "tool_call"]) == 2
-        assert [step.name for step in steps if step.step_kind == "other"] == [
-            "claude-code/reviewer"
-        ]
+        others = [step.name for step in steps if step.step_kind == "other"]
+        assert others == ["claude-code/reviewer"]
         assert all(bound.recordings.verify(run.id).ok for run in runs)
 
 

@@ -1,4 +1,4 @@
-"""The runtime with Tallystick, and a document that is made of the user's memory before a session."""
+"""The runtime with Tallystick, and a document made of the user's memory before each session."""
 
 from __future__ import annotations
 
