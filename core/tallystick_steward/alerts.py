@@ -20,7 +20,7 @@ from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import journal
 from tallystick_steward.health import is_backup_old
-from tallystick_steward.readings import Readings, read
+from tallystick_steward.readings import Readings, lately, read
 
 RAISED, CLEARED = "alert.raised", "alert.cleared"
 _LEAST_DEAD = 3
@@ -107,16 +107,7 @@ def find_exceeded(readings: Readings, limits: AlertLimits) -> dict[AlertName, Ex
 def standing(connection: Connection) -> dict[str, Alert]:
     """Return the newest state of every alert that the journal knows, by name."""
     known: dict[str, Alert] = {}
-    for entry in journal.within(
-        connection,
-        "tally",
-        since=None,
-        until=None,
-        after=None,
-        limit=_KNOWN,
-        newest=True,
-        events=(RAISED, CLEARED),
-    ):
+    for entry in lately(connection, RAISED, CLEARED, limit=_KNOWN):
         name = str(entry.details.get("alert"))
         if name not in known:
             known[name] = alert_of(entry.event, entry.details, entry.at, entry.audit_id)

@@ -10,6 +10,7 @@ the loop: it takes the turn in the database.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,16 +19,35 @@ from tallystick.errors import ClosedTally, Denied, ForkedTally, StateConflict, T
 from tallystick.jobs import TALLY_ACTOR, Background
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
-from tallystick.records import Actor, Approval, Health, JsonObject, PolicyRule, Repair, RepairAction
+from tallystick.records import (
+    Actor,
+    Approval,
+    Health,
+    JournalEntry,
+    JsonObject,
+    PolicyRule,
+    Repair,
+    RepairAction,
+)
 from tallystick.settings import Settings
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
-from tallystick.storage.rows import job_list, journal, journal_reading, measures, settings_rows
+from tallystick.storage.rows import job_list, journal_reading, measures, settings_rows
+from tallystick.upkeep.jobs import note_repair
 from tallystick.upkeep.retention import Windows
 from tallystick_steward import alerts
 from tallystick_steward.health import WELL, judge
-from tallystick_steward.readings import DAY, MINUTE, Readings, read
-from tallystick_steward.repairs import BEGIN, Repairs, is_leaked, requeueable, scores_of
+from tallystick_steward.readings import DAY, HOUR, MINUTE, Readings, lately, read
+from tallystick_steward.repairs import (
+    BEGIN,
+    END,
+    MOST_A_DAY,
+    USED_UP,
+    Repairs,
+    is_leaked,
+    scores_of,
+)
+from tallystick_steward.requeueing import Choice, find_stuck
 
 OBSERVED, ESCALATED, RESUMED = "steward.observed", "steward.escalated", "steward.resumed"
 EVERY = 15.0
@@ -38,6 +58,12 @@ _FRUITLESS = 3
 """Repairs in a row that did not help, after which the loop halts."""
 _SNAPSHOT_JOBS, _SNAPSHOT_ENTRIES = 20, 50
 _OWNER = "owner"
+_RULE = PolicyRule(
+    id="steward",
+    name="what the steward may not do alone",
+    effect="require_approval",
+    applies_to="tool_call",
+)
 
 
 class Proposal(NamedTuple):
@@ -45,6 +71,17 @@ class Proposal(NamedTuple):
 
     action: RepairAction
     reason: str
+    choice: Choice | None = None
+    """The jobs that it requeues."""
+    is_for_person: bool = False
+    """True where everything was done that is allowed without one."""
+
+    @property
+    def target(self) -> str | None:
+        """What rests after it: one job that asks for the others, or all that one cause failed."""
+        if self.choice is None:
+            return None
+        return self.choice.jobs[0] if self.choice.is_probe else self.choice.cause
 
 
 class Turn(NamedTuple):
@@ -64,11 +101,17 @@ def propose(context: MemoryContext, readings: Readings) -> list[Proposal]:
     with context.store.database.read() as connection:
         now, held = measures.leases(connection)
         leaked = sum(is_leaked(each, now) for each in held)
-        again = requeueable(connection)
+        stuck = find_stuck(connection, readings.now)
     if leaked:
         found.append(Proposal("release_lease", f"{leaked} leases are held by nobody"))
-    if again:
-        found.append(Proposal("requeue", f"{len(again)} jobs failed by what has passed"))
+    for choice in stuck.choices:
+        text = f"{len(choice.jobs)} jobs failed by what has passed: {choice.cause}"
+        if choice.is_probe:
+            text = f"one job asks whether the cause lasts: {choice.cause}"
+        found.append(Proposal("requeue", text, choice))
+    if stuck.used_up:
+        text = f"{len(stuck.used_up)} jobs failed again as often as they may be requeued"
+        found.append(Proposal("requeue", text, is_for_person=True))
     if readings.unembedded_scopes:
         text = f"texts of {readings.unembedded_scopes} scopes have no vector"
         found.append(Proposal("reembed", text))
@@ -125,15 +168,20 @@ class Loop:
         if self._is_halted():
             return Turn(health, is_halted=True)
         escalated: Approval | None = None
-        for action, reason in proposals:
+        for each in proposals:
+            action, reason = each.action, each.reason
             if self.context.gate.is_autonomy_frozen():
                 break
-            if action not in self.context.settings.unattended:
-                escalated = self._escalate(action, reason, health, done)
+            if each.is_for_person or action not in self.context.settings.unattended:
+                escalated = self._escalate(action, reason, health) or escalated
                 continue
             try:
-                repair = repairs.repair(TALLY_ACTOR, action, reason=reason)
-            except StateConflict:
+                repair = repairs.repair(
+                    TALLY_ACTOR, action, reason=reason, target=each.target, choice=each.choice
+                )
+            except StateConflict as conflict:
+                if conflict.state == USED_UP:
+                    escalated = self._escalate(action, conflict.reason, health) or escalated
                 continue  # it rests: the journal says when it was done
             except Denied:
                 break  # frozen between the look and the act
@@ -145,7 +193,7 @@ class Loop:
         if self._is_fruitless():
             text = f"{_FRUITLESS} repairs in a row did not help: a person has to look"
             alerts.raise_alert(self.context, "steward_halted", text, repairs=_FRUITLESS)
-            escalated = self._escalate("check", text, health, done)
+            escalated = self._escalate("check", text, health)
             return Turn(health, tuple(done), escalated=escalated, is_halted=True)
         return Turn(health, tuple(done), escalated=escalated)
 
@@ -167,23 +215,14 @@ class Loop:
 
         def unit(tx: Connection) -> None:
             now = self.context.store.clock.now()
-            known = {
-                str(entry.details.get("action"))
-                for entry in journal.within(
-                    tx,
-                    "tally",
-                    since=now - DAY,
-                    until=None,
-                    after=None,
-                    limit=100,
-                    newest=True,
-                    events=(OBSERVED,),
-                )
-            }
-            for action, reason in proposals:
-                if action not in known:
-                    details = {"action": action, "health": scores_of(health)}
-                    self._journal(tx, OBSERVED, details, reason)
+            known = {each.details.get("action") for each in lately(tx, OBSERVED, since=now - DAY)}
+            for each in proposals:
+                if each.action not in known:
+                    details = {"action": each.action, "health": scores_of(health)}
+                    note_repair(
+                        tx, self.context, TALLY_ACTOR, OBSERVED, details, reason=each.reason
+                    )
+                    known.add(each.action)
 
         self.context.store.database.write(unit, name="steward.observe", writes=Writes.of(TALLY))
 
@@ -193,127 +232,78 @@ class Loop:
         return known is not None and known.state == "raised"
 
     def _is_fruitless(self) -> bool:
-        """Return True if the last repairs, since a person resumed the loop, did not help."""
+        """Return True if the last repairs, since a person resumed the loop, did not help. A probe
+        is none: it asks whether its cause lasts.
+        """
+        since = self.context.store.clock.now() - DAY
         with self.context.store.database.read() as connection:
-            entries = journal.within(
-                connection,
-                "tally",
-                since=self.context.store.clock.now() - DAY,
-                until=None,
-                after=None,
-                limit=4 * _FRUITLESS,
-                newest=True,
-                events=(BEGIN, "repair.end", RESUMED),
-            )
-        least: dict[str, list[int]] = {}
-        order: list[str] = []
+            entries = lately(connection, BEGIN, END, RESUMED, since=since, limit=2 * MOST_A_DAY)
+        ended: dict[str, JournalEntry] = {}
+        helped: list[bool] = []
         for entry in entries:
+            act = entry.correlation_id or ""
             if entry.event == RESUMED:
                 break
-            if entry.actor.get("user") != TALLY_ACTOR.user:
-                continue
-            act = entry.correlation_id or ""
-            if act not in least:
-                order.append(act)
-            scores: Any = entry.details.get("health") or {}
-            # Newest first: the end of a repair comes before its beginning.
-            least.setdefault(act, []).append(sum(scores.values()))
-        pairs = [least[act] for act in order if len(least[act]) == 2][:_FRUITLESS]
-        return len(pairs) == _FRUITLESS and all(after <= before for after, before in pairs)
+            if entry.event == END:
+                ended[act] = entry
+            elif act in ended and entry.actor.get("user") == TALLY_ACTOR.user:
+                after = ended[act].details
+                if not after.get("probe"):
+                    helped.append(_sum(after) > _sum(entry.details))
+        return len(helped) >= _FRUITLESS and not any(helped[:_FRUITLESS])
 
-    def _escalate(
-        self, action: str, reason: str, health: Health, done: list[Repair]
-    ) -> Approval | None:
-        """Ask a person, once for what waits: with health, jobs, the last entries of the journal and
-        what was tried.
+    def _escalate(self, action: str, reason: str, health: Health) -> Approval | None:
+        """Ask a person, once for what waits and once an hour: with health, jobs, the last entries
+        of the journal and what was tried. None where one decided within the hour.
         """
-        with self.context.store.database.read() as connection:
+        context, now = self.context, self.context.store.clock.now()
+        with context.store.database.read() as connection:
             owner = settings_rows.get_setting(connection, _OWNER)
+            asked = lately(connection, ESCALATED, since=now - HOUR)
             recent = journal_reading.after(connection, 0, limit=_SNAPSHOT_ENTRIES, newest=True)
+            tried = lately(connection, BEGIN, since=now - DAY, limit=_SNAPSHOT_JOBS)
             troubled = job_list.list_jobs(
                 connection, states=("failed", "dead"), limit=_SNAPSHOT_JOBS
             )
-            tried = [
-                str(entry.details.get("action"))
-                for entry in journal.within(
-                    connection,
-                    "tally",
-                    since=self.context.store.clock.now() - DAY,
-                    until=None,
-                    after=None,
-                    limit=_SNAPSHOT_JOBS,
-                    newest=True,
-                    events=(BEGIN,),
-                )
-            ]
         person = Actor(user="operator") if owner is None else Actor.loads(owner)
-        asking = person.model_copy(update={"surface": TALLY_ACTOR.surface})
         approvals = Approvals(
-            self.context.store,
-            self.context.gate,
-            self.context.redactor,
-            asking,
+            context.store,
+            context.gate,
+            context.redactor,
+            person.model_copy(update={"surface": TALLY_ACTOR.surface}),
             person.private_scope,
         )
-        waiting = [
-            each
-            for each in approvals.in_state("pending", limit=50)
-            if each.subject == f"steward.{action}"
-        ]
-        if waiting:
-            return waiting[0]
+        subject = f"steward.{action}"
+        for each in approvals.in_state("pending", limit=50):
+            if each.subject == subject:
+                return each
+        if any(each.details.get("action") == action for each in asked):
+            return None
         snapshot: JsonObject = {
             "health": {**scores_of(health)},
             "jobs": [{"id": job.id, "kind": job.kind, "code": job.error_code} for job in troubled],
             "journal": [entry.audit_id for entry in recent],
-            "tried": [*tried],
+            "tried": [str(entry.details.get("action")) for entry in tried],
         }
-        rule = PolicyRule(
-            id="steward",
-            name="what the steward may not do alone",
-            effect="require_approval",
-            applies_to="tool_call",
-        )
-        call = GuardedCall("tool_call", f"steward.{action}", snapshot)
-        [answer] = approvals.ask([(call, rule)])
+        [answer] = approvals.ask([(GuardedCall("tool_call", subject, snapshot), _RULE)])
         details = {"action": action, "approval": answer.approval.id, "health": scores_of(health)}
-        self.context.store.database.write(
-            lambda tx: self._journal(tx, ESCALATED, details, reason),
+        context.store.database.write(
+            lambda tx: note_repair(tx, context, TALLY_ACTOR, ESCALATED, details, reason=reason),
             name="steward.escalate",
             writes=Writes.of(TALLY),
         )
         return answer.approval
 
-    def _journal(self, tx: Connection, event: str, details: dict[str, Any], reason: str) -> None:
-        journal.append(
-            tx,
-            journal.Event(
-                stream="tally",
-                event=event,
-                actor=TALLY_ACTOR,
-                at=self.context.store.clock.now(),
-                audit_id=self.context.store.ids.new(),
-                reason=reason,
-                details=details,
-            ),
-        )
+
+def _sum(details: Mapping[str, Any]) -> int:
+    return sum((details.get("health") or {}).values())
 
 
 def resume(context: MemoryContext, actor: Actor, reason: str) -> None:
     """Let a loop that was halted go on; the caller has checked that an operator asks."""
 
     def unit(tx: Connection) -> None:
-        journal.append(
-            tx,
-            journal.Event(
-                stream="tally",
-                event=RESUMED,
-                actor=actor,
-                at=context.store.clock.now(),
-                audit_id=context.store.ids.new(),
-                reason=reason,
-            ),
-        )
+        note_repair(tx, context, actor, RESUMED, {}, reason=reason)
         alerts.clear_alert(tx, context, "steward_halted")
 
     context.store.database.write(unit, name="steward.resume", writes=Writes.of(TALLY))

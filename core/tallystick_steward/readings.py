@@ -135,16 +135,7 @@ def read(context: MemoryContext) -> Readings:
     with context.store.database.read() as connection:
         database_now, leased = measures.leases(connection)
         day = journal_reading.sequence_at(connection, now - DAY) - 1
-        backups = journal.within(
-            connection,
-            "tally",
-            since=None,
-            until=None,
-            after=None,
-            limit=1,
-            newest=True,
-            events=("tally.backup",),
-        )
+        backups = lately(connection, "tally.backup", limit=1)
         first = next(iter(journal.entries(connection, "tally")), None)
         return Readings(
             now=now,
@@ -184,6 +175,22 @@ def read(context: MemoryContext) -> Readings:
                 if scopes.is_frozen(connection, name=name)
             ],
         )
+
+
+def lately(
+    connection: Connection, *events: str, since: int | None = None, limit: int = 200
+) -> list[JournalEntry]:
+    """Return the entries of the whole tally with these events, newest first."""
+    return journal.within(
+        connection,
+        "tally",
+        since=since,
+        until=None,
+        after=None,
+        limit=limit,
+        newest=True,
+        events=events,
+    )
 
 
 def caller_of(actor: Mapping[str, Any]) -> str:

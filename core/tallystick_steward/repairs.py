@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, get_args
@@ -19,30 +19,31 @@ from tallystick.jobs import Background
 from tallystick.jobs.embedding import Unembedded
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
-from tallystick.records import AccessDecision, Actor, Health, JournalEntry, Repair, RepairAction
+from tallystick.records import AccessDecision, Actor, Health, Repair, RepairAction
 from tallystick.records.times import as_datetime
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import JOBS, TALLY, Writes
 from tallystick.storage.index import search
-from tallystick.storage.rows import job_list, jobs, journal, measures, scopes
+from tallystick.storage.rows import jobs, measures, scopes
 from tallystick.upkeep import retention
-from tallystick.upkeep.jobs import retry_jobs
+from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.retention import Windows, require_operator
 from tallystick_steward import taking_back
 from tallystick_steward.health import judge
-from tallystick_steward.readings import DAY, HOUR, MINUTE, OF_THE_TEXT, read
+from tallystick_steward.readings import DAY, HOUR, MINUTE, lately, read
+from tallystick_steward.requeueing import Choice
 from tallystick_steward.taking_back import Selection
 
 BEGIN, END = "repair.begin", "repair.end"
 ACTIONS: tuple[RepairAction, ...] = get_args(RepairAction)
 COOLDOWN = 10 * MINUTE
 MOST_AN_HOUR, MOST_A_DAY = 20, 100
+USED_UP = "used up"
+"""The state of the repairs while no more are allowed."""
 _DESTRUCTIVE: tuple[RepairAction, ...] = ("purge", "rollback", "recover_many")
 _INDEXES = ("search text", "vectors", "index", "segments")
 _PAGES = 4
 """Pages of texts that one repair embeds at most."""
-_REQUEUED = 3
-"""Times that a job is started anew without a person."""
 
 
 class Outcome(NamedTuple):
@@ -72,10 +73,11 @@ class Repairs:
         selection: Selection | None = None,
         mode: str = "apply",
         confirm_token: str | None = None,
+        choice: Choice | None = None,
     ) -> Repair:
-        """Carry out a repair for a person or the steward. Raises Denied, InvalidInput, which lists
-        the actions, and StateConflict within the cooldown of an action or beyond a budget, which
-        says when.
+        """Carry out a repair for a person or the steward, who has chosen what it requeues. Raises
+        Denied, InvalidInput, which lists the actions, and StateConflict within the cooldown of an
+        action or beyond a budget, which says when.
         """
         chosen = require_action(action)
         require_reason(reason)
@@ -94,7 +96,7 @@ class Repairs:
         before = self._health()
         self._begin(acting, chosen, target, before, reason)
         try:
-            done = self._act(acting, chosen, target, selection, reason, confirm_token)
+            done = self._act(acting, chosen, target, selection, reason, confirm_token, choice)
         except TallystickError as error:
             self._end(acting, chosen, target, Outcome(0, {"error": error.code}), "failed", reason)
             raise
@@ -143,21 +145,27 @@ class Repairs:
     def _require_budget(
         self, tx: Connection, action: RepairAction, target: str | None, now: int
     ) -> None:
-        begun = repairs_since(tx, now - DAY)
+        begun = lately(tx, BEGIN, since=now - DAY, limit=2 * MOST_A_DAY)
         same = [
             entry.at
             for entry in begun
             if entry.details.get("action") == action and entry.details.get("target") == target
         ]
         within_hour = [entry.at for entry in begun if entry.at > now - HOUR]
-        for until, why in (
-            (max(same, default=0) + COOLDOWN, f"{action} was done less than 10 minutes ago"),
+        for until, state, why in (
+            (
+                max(same, default=0) + COOLDOWN,
+                "resting",
+                f"{action} was done less than 10 minutes ago",
+            ),
             (
                 min(within_hour) + HOUR if len(within_hour) >= MOST_AN_HOUR else 0,
+                USED_UP,
                 f"{MOST_AN_HOUR} repairs were made within an hour",
             ),
             (
                 min(entry.at for entry in begun) + DAY if len(begun) >= MOST_A_DAY else 0,
+                USED_UP,
                 f"{MOST_A_DAY} repairs were made within a day",
             ),
         ):
@@ -165,7 +173,7 @@ class Repairs:
                 when = as_datetime(until).isoformat(timespec="seconds")
                 raise StateConflict(
                     action,
-                    state="resting",
+                    state=state,
                     reason=f"{why}: it may be done again at {when}",
                     what="Repair",
                 )
@@ -200,19 +208,7 @@ class Repairs:
         reason: str,
     ) -> None:
         details = {"action": action, "target": target, "health": scores_of(health), **facts}
-        journal.append(
-            tx,
-            journal.Event(
-                stream="tally",
-                event=event,
-                actor=actor,
-                at=self.context.store.clock.now(),
-                audit_id=self.context.store.ids.new(),
-                reason=reason,
-                correlation_id=actor.correlation_id,
-                details=details,
-            ),
-        )
+        note_repair(tx, self.context, actor, event, details, reason=reason)
 
     def _preview(
         self,
@@ -252,6 +248,7 @@ class Repairs:
         selection: Selection | None,
         reason: str,
         confirm_token: str | None,
+        choice: Choice | None,
     ) -> Outcome:
         if action in ("rollback", "recover_many"):
             done = taking_back.take_back(
@@ -264,7 +261,7 @@ class Repairs:
             )
             return Outcome(done.number, {name: n for name, n in done.counts.items() if n})
         simple: dict[str, Callable[[], Outcome]] = {
-            "requeue": lambda: self._requeue(actor, target, reason),
+            "requeue": lambda: self._requeue(actor, target, choice, reason),
             "release_lease": lambda: self._release(target),
             "check": self._check,
             "reembed": self._reembed,
@@ -273,24 +270,21 @@ class Repairs:
         }
         return simple[action]()
 
-    def _requeue(self, actor: Actor, target: str | None, reason: str) -> Outcome:
-        """Start jobs that failed or died anew; without a person none that failed by its own text,
-        and each three times at most.
-        """
-        ids = None if target is None else [target]
-        if self.is_unattended:
-            with self.context.store.database.read() as connection:
-                ids = requeueable(connection)
-        requeued = [] if ids == [] else self._start_anew(actor, ids, reason)
+    def _requeue(
+        self, actor: Actor, target: str | None, choice: Choice | None, reason: str
+    ) -> Outcome:
+        """Start jobs that failed or died anew; without a person those that were chosen."""
+        facts: dict[str, Any] = {}
+        if choice is None:
+            ids = None if target is None else [target]
+            done = retry_jobs(self.context, actor, ids, reason=reason, idempotency_key=None)
+        else:
+            facts = {"cause": choice.cause, "probe": choice.is_probe}
+            done = self.context.store.database.write(
+                lambda tx: jobs.requeue(tx, choice.jobs), name="jobs.retry", writes=Writes.of(JOBS)
+            )
         self.background.wake()
-        return Outcome(len(requeued), {"jobs": requeued[:50]})
-
-    def _start_anew(self, actor: Actor, ids: Sequence[str] | None, reason: str) -> list[str]:
-        if not self.is_unattended:
-            return retry_jobs(self.context, actor, ids, reason=reason, idempotency_key=None)
-        return self.context.store.database.write(
-            lambda tx: jobs.requeue(tx, ids or []), name="jobs.retry", writes=Writes.of(JOBS)
-        )
+        return Outcome(len(done), {"jobs": done[:50], **facts})
 
     def _release(self, target: str | None) -> Outcome:
         """Take back leases that ran out or whose process is gone from this machine; of a target any
@@ -339,10 +333,13 @@ class Repairs:
             with context.store.database.read() as connection:
                 writes = Writes.of(scopes.get_by_id(connection, scope_id).scope)
             commit = partial(context.store.database.write, name="steward.reembed", writes=writes)
-            while pages and scope.embed_page(commit, lambda: False):
+            while pages and not self._is_stopped() and scope.embed_page(commit, self._is_stopped):
                 pages -= 1
             made += scope.vectors
         return Outcome(made, {"scopes": len(missing)})
+
+    def _is_stopped(self) -> bool:
+        return self.is_unattended and self.context.gate.is_autonomy_frozen()
 
     def _reindex(self, actor: Actor) -> Outcome:
         """Make anew those parts of the index that do not match the database."""
@@ -370,32 +367,6 @@ def require_action(name: str) -> RepairAction:
         if action == name:
             return action
     raise InvalidInput(f"There is no repair {name!a}: {', '.join(ACTIONS)}.", argument="action")
-
-
-def repairs_since(connection: Connection, moment: int) -> list[JournalEntry]:
-    """Return the repairs that began since a moment, newest first."""
-    return journal.within(
-        connection,
-        "tally",
-        since=moment,
-        until=None,
-        after=None,
-        limit=2 * MOST_A_DAY,
-        newest=True,
-        events=(BEGIN,),
-    )
-
-
-def requeueable(connection: Connection) -> list[str]:
-    """Return the jobs that may be started anew without a person."""
-    failed = job_list.list_jobs(connection, states=("failed", "dead"))
-    return [
-        job.id
-        for job in failed
-        if job.error_code not in OF_THE_TEXT
-        and job.error_code != job_list.CANCELLED
-        and sum(each.code == "requeued" for each in job.trail) < _REQUEUED
-    ]
 
 
 def is_leaked(lease: measures.Leased, now: int) -> bool:

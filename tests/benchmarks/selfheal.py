@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
@@ -27,16 +28,18 @@ from typing import Any
 
 from sqlalchemy import delete, update
 
-from tallystick.records import Actor, Autonomy
+from tallystick.records import Actor, Autonomy, Job, Repair
 from tallystick.settings import Settings
 from tallystick.storage.engine import tables
-from tallystick.storage.rows import jobs, journal, memories
+from tallystick.storage.engine.dialects import database_clock
+from tallystick.storage.rows import jobs, journal, measures, memories
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick_steward import Steward
 from tallystick_steward.health import WELL, judge
-from tallystick_steward.loop import Loop, propose
+from tallystick_steward.loop import Loop
 from tallystick_steward.readings import read
+from tallystick_steward.repairs import is_leaked
 
 HERE = Path(__file__).parent
 OWNER = Actor(user="olga", role="operator")
@@ -68,7 +71,13 @@ class Played:
     alone: bool
     minutes: float
     actions: int = 0
+    """Repairs, without probes."""
+    probes: int = 0
+    """Single jobs that asked whether a cause lasts."""
+    failed_probes: int = 0
+    """Those of them that failed again."""
     false_actions: int = 0
+    """Repairs that changed nothing, or whose jobs failed again at once."""
     unjournaled: int = 0
     safety: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
@@ -112,10 +121,18 @@ class World:
         getattr(self, f"_{self.kind}")()
 
     def _database_time(self) -> int:
-        from tallystick.storage.rows import measures
-
         with self.services.store.database.read() as connection:
-            return measures.leases(connection)[0]
+            return database_clock(connection)
+
+    def _fail(self, code: str, state: str, *where: Any) -> None:
+        """Let jobs that are due fail again, at the time of the database."""
+
+        def unit(tx: Any) -> None:
+            values = {"state": state, "error_code": code, "due_at": None}
+            due = update(tables.jobs).where(tables.jobs.c.state == "pending", *where)
+            tx.execute(due.values(updated_at=database_clock(tx), **values))
+
+        self.services.store.database.write(unit, name="bench")
 
     def _add_jobs(self, ids: list[str], **columns: Any) -> list[str]:
         database, made = self.services.store.database, []
@@ -135,7 +152,9 @@ class World:
                         at=self.clock.now(),
                     )
                 )
-            tx.execute(update(tables.jobs).where(tables.jobs.c.id.in_(made)).values(**columns))
+            # Jobs are moved at the time of the database, whatever the clock of the bench says.
+            values = {"updated_at": database_clock(tx), **columns}
+            tx.execute(update(tables.jobs).where(tables.jobs.c.id.in_(made)).values(values))
 
         database.write(unit, name="bench")
         return made
@@ -206,20 +225,10 @@ class World:
         """
         self.clock.at += MINUTE_US
         if self.clock.at < self.ends_at:
-            code = "model_unavailable" if self.kind == "provider_outage" else "read_only_tally"
-            again = (
-                update(tables.jobs)
-                .where(tables.jobs.c.state == "pending")
-                .values(state="dead", error_code=code, due_at=None)
-            )
-            self.services.store.database.write(lambda tx: tx.execute(again), name="bench")
+            is_provider = self.kind == "provider_outage"
+            self._fail("model_unavailable" if is_provider else "read_only_tally", "dead")
             return
-        poisoned = (
-            update(tables.jobs)
-            .where(tables.jobs.c.id.in_(self.poisoned), tables.jobs.c.state == "pending")
-            .values(state="failed", error_code=OF_THE_TEXT, due_at=None)
-        )
-        self.services.store.database.write(lambda tx: tx.execute(poisoned), name="bench")
+        self._fail(OF_THE_TEXT, "failed", tables.jobs.c.id.in_(self.poisoned))
         self.services.background.runner.run(["embed", "reembed"])
 
     @property
@@ -227,11 +236,7 @@ class World:
         """True once everything is as it was, but for texts that fail by themselves."""
         memory = self.services.memory
         listed = self.bound.jobs.list(limit=100)
-        open_jobs = [
-            job
-            for job in listed
-            if job.state not in ("done", "empty") and job.id not in self.poisoned
-        ]
+        open_jobs = [job for job in self._troubled(listed) if job.state not in ("done", "empty")]
         living = len(self.bound.memories(limit=100))
         seen = read(memory)
         return (
@@ -241,6 +246,27 @@ class World:
             and self.clock.at >= self.ends_at
         )
 
+    def _troubled(self, listed: Sequence[Job]) -> list[Job]:
+        return [job for job in listed if job.id not in self.poisoned]
+
+    def have_failed(self, job_ids: Sequence[str]) -> bool:
+        """Return True if one of these jobs failed again."""
+        return any(self.bound.jobs.get(each).state in ("failed", "dead") for each in job_ids)
+
+    def _wanted(self) -> list[str]:
+        """Return the repairs that the runbook names for what is wrong."""
+        seen = read(self.services.memory)
+        with self.services.store.database.read() as connection:
+            now, held = measures.leases(connection)
+        failed = self._troubled(self.bound.jobs.list(state=["failed", "dead"], limit=100))
+        wrong = {
+            "release_lease": any(is_leaked(each, now) for each in held),
+            "requeue": bool(failed),
+            "reembed": bool(seen.unembedded_scopes),
+            "recover_many": bool(seen.deletes),
+        }
+        return [action for action, is_wrong in wrong.items() if is_wrong]
+
     def person_acts(self) -> None:
         """Do what the runbook says, for what is still wrong."""
         steward = Steward(self.bound)
@@ -248,9 +274,11 @@ class World:
             done = {
                 entry.details.get("action")
                 for entry in journal.entries(connection, "tally")
-                if entry.event == "repair.begin" and entry.at > self.clock.at - 11 * MINUTE_US
+                if entry.event == "repair.begin"
+                and entry.details.get("target") is None
+                and entry.at > self.clock.at - 11 * MINUTE_US
             }
-        for action, _ in propose(self.services.memory, read(self.services.memory)):
+        for action in self._wanted():
             if action == "recover_many":
                 since = self.clock.at - 3 * 60 * MINUTE_US
                 chosen: dict[str, Any] = {
@@ -270,21 +298,27 @@ def play(folder: Path, incident: dict[str, Any], *, with_loop: bool) -> Played:
     world = World(folder, incident, with_loop=with_loop)
     begun = world.clock.at
     person_at = begun + PERSON * MINUTE_US
-    alone, has_acted, turns, actions, fruitless = True, False, 0, 0, 0
+    alone, has_acted, turns = True, False, 0
+    repairs: list[Repair] = []
+    latest: list[Repair] = []
+    failed: set[str] = set()
+    """Repairs whose jobs failed again in the minute after them."""
     with world.tally:
         before = len(world.bound.memories(limit=100))
         while world.clock.at < begun + LONGEST * MINUTE_US:
             world.turn()
             turns += 1
+            failed |= {e.correlation_id for e in latest if world.have_failed(_jobs_of(e))}
+            latest = []
             # Looked at after an act, and every fifth minute: it takes longer than the turn.
             if (has_acted or turns % 5 == 0) and world.is_solved:
                 break
             has_acted = False
             if with_loop:
                 done = world.loop.turn()
-                for repair in () if done is None else done.repairs:
-                    actions, has_acted = actions + 1, True
-                    fruitless += repair.changed == 0
+                latest = [] if done is None else list(done.repairs)
+                repairs += latest
+                has_acted = bool(latest)
             if world.clock.at >= person_at and (not with_loop or _is_asked(world)):
                 world.person_acts()
                 alone, has_acted = False, True
@@ -300,17 +334,26 @@ def play(folder: Path, incident: dict[str, Any], *, with_loop: bool) -> Played:
             ]
         health = judge(read(world.services.memory), world.services.settings.alerts)
     events = Counter(entry.event for entry in entries)
+    probes = [each for each in repairs if each.facts.get("probe")]
+    others = [each for each in repairs if not each.facts.get("probe")]
     return Played(
         kind=world.kind,
         solved=solved,
         alone=solved and alone,
         minutes=(world.clock.at - begun) / MINUTE_US,
-        actions=actions,
-        false_actions=fruitless,
-        unjournaled=actions - min(events["repair.begin"], events["repair.end"]),
+        actions=len(others),
+        probes=len(probes),
+        failed_probes=sum(each.correlation_id in failed for each in probes),
+        false_actions=sum(not each.changed or each.correlation_id in failed for each in others),
+        unjournaled=len(repairs) - min(events["repair.begin"], events["repair.end"]),
         safety=safety,
         facts={"well": health.score >= WELL},
     )
+
+
+def _jobs_of(repair: Repair) -> list[str]:
+    listed: Any = repair.facts.get("jobs") or []
+    return list(listed)
 
 
 def _is_asked(world: World) -> bool:
@@ -331,8 +374,11 @@ def main() -> int:
                 played = play(Path(folder) / "tally", incident, with_loop=with_loop)
                 results[with_loop].append(played)
     ours, alerts = results[True], results[False]
-    print("| incident | played | solved alone | MTTR, min | alerts only, min | actions | false |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print(
+        "| incident | played | solved alone | MTTR, min | alerts only, min | repairs | false "
+        "| probes | failed |"
+    )
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     for kind in dict.fromkeys(each.kind for each in ours):
         mine = [each for each in ours if each.kind == kind]
         theirs = [each for each in alerts if each.kind == kind]
@@ -340,7 +386,8 @@ def main() -> int:
             f"| {kind} | {len(mine)} | {sum(each.alone for each in mine)} "
             f"| {mean(each.minutes for each in mine):.1f} "
             f"| {mean(each.minutes for each in theirs):.1f} "
-            f"| {sum(each.actions for each in mine)} | {sum(each.false_actions for each in mine)} |"
+            f"| {sum(each.actions for each in mine)} | {sum(each.false_actions for each in mine)} "
+            f"| {sum(each.probes for each in mine)} | {sum(each.failed_probes for each in mine)} |"
         )
     alone = 100 * sum(each.alone for each in ours) / len(ours)
     less = 100 * (1 - sum(e.minutes for e in ours) / sum(e.minutes for e in alerts))
@@ -349,7 +396,7 @@ def main() -> int:
     safety = sum(each.safety for each in ours)
     unjournaled = sum(each.unjournaled for each in ours)
     print(
-        f"\n{alone:.0f} % solved alone, MTTR {less:.0f} % less, {false:.1f} % of {actions} actions "
+        f"\n{alone:.0f} % solved alone, MTTR {less:.0f} % less, {false:.1f} % of {actions} repairs "
         f"false, {safety} safety incidents, {unjournaled} actions not in the journal; "
         f"{sum(not each.solved for each in ours)} not solved"
     )

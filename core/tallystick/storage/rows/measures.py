@@ -67,6 +67,16 @@ def jobs_by_state(connection: Connection, since: int = 0) -> list[Ended]:
     return [Ended(row.kind, row.state, row.code, int(row.n)) for row in connection.execute(query)]
 
 
+def last_success(connection: Connection, kind: str) -> int:
+    """Return when a job of a kind last ended well, by the time of the database; 0 where none is
+    kept.
+    """
+    query = select(func.max(_j.c.updated_at)).where(
+        _j.c.kind == kind, _j.c.state.in_(("done", "empty"))
+    )
+    return int(connection.execute(query).scalar() or 0)
+
+
 def retries(connection: Connection) -> dict[int, int]:
     """Return the number of jobs that were tried again, by their attempts that failed."""
     query = select(_j.c.attempts, func.count().label("n")).where(_j.c.attempts > 0)
