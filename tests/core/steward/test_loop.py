@@ -17,11 +17,13 @@ from tallystick.storage.engine import tables
 from tallystick.storage.rows import journal
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
+from tallystick.testing import StepClock
 from tallystick_steward import Steward
 from tallystick_steward.loop import Loop
 
 OpenTally = Callable[..., Tally]
 OWNER = Actor(user="olga", role="operator")
+LEAKED = {"state": "leased", "leased_by": "a-worker-that-is-gone", "due_at": 1}
 DEAD = {"state": "dead", "error_code": "lease_expired", "due_at": None}
 
 
@@ -64,12 +66,94 @@ def test_observing_says_what_would_be_done_once_a_day_and_does_nothing(
 
 def test_executing_does_what_helps_and_is_in_the_journal(open_tally: OpenTally) -> None:
     with open_tally(owner=OWNER, settings=Settings(autonomy="execute")) as tally:
-        add_jobs(tally, _remember(tally, 4), OWNER, **DEAD)
+        add_jobs(tally, _remember(tally, 4), OWNER, **LEAKED)
         turn = _loop(tally).turn()
         assert turn is not None
         [done] = turn.repairs
-        assert (done.action, done.changed, turn.health.score) == ("requeue", 4, 100)
+        assert (done.action, done.changed, turn.health.score) == ("release_lease", 4, 100)
         assert _events(tally) == ["repair.begin", "repair.end"]
+
+
+def test_one_job_asks_whether_its_cause_lasts_and_the_others_follow_once_it_ended_well(
+    open_sqlite: OpenTally,
+) -> None:
+    clock, settings = StepClock(), Settings(autonomy="execute")
+    with open_sqlite(owner=OWNER, settings=settings, clock=clock, embedder="static") as tally:
+        jobs = add_jobs(tally, _remember(tally, 6), OWNER, **DEAD)
+        asked: list[str | None] = []
+        minutes: list[int] = []
+        for minute in range(20):
+            turn = _loop(tally).turn()
+            assert turn is not None
+            for repair in turn.repairs:
+                asked.append(repair.target)
+                minutes.append(minute)
+                assert repair.facts["jobs"] == [repair.target]
+            # The cause lasts: what was started fails again.
+            set_jobs(tally, **DEAD)
+            clock.advance(seconds=60)
+        assert minutes == [0, 1, 3, 7, 12, 17]
+        assert set(asked) == set(jobs)
+
+        clock.advance(seconds=300)
+        assert _loop(tally).turn() is not None
+        runner = services_of(tally).background.runner
+        runner.run(["embed"])
+        turn = _loop(tally).turn()
+        assert turn is not None
+        [rest] = turn.repairs
+        assert (rest.target, rest.changed) == ("embed:lease_expired", 5)
+        runner.run(["embed"])
+        assert {job.state for job in tally.bind(OWNER).jobs.list()} == {"empty"}
+
+
+def test_nothing_is_asked_while_a_probe_is_under_way(open_sqlite: OpenTally) -> None:
+    clock, settings = StepClock(), Settings(autonomy="execute")
+    with open_sqlite(owner=OWNER, settings=settings, clock=clock) as tally:
+        add_jobs(tally, _remember(tally, 4), OWNER, **DEAD)
+        assert _loop(tally).turn() is not None
+        clock.advance(seconds=1_800)
+        turn = _loop(tally).turn()
+        assert turn is not None
+        assert turn.repairs == ()
+
+
+def test_jobs_that_failed_as_often_as_is_allowed_are_asked_of_a_person_once(
+    open_sqlite: OpenTally,
+) -> None:
+    clock, settings = StepClock(), Settings(autonomy="execute")
+    with open_sqlite(owner=OWNER, settings=settings, clock=clock) as tally:
+        add_jobs(tally, _remember(tally, 1), OWNER, **DEAD)
+        done, escalated = 0, []
+        for _ in range(40):
+            turn = _loop(tally).turn()
+            assert turn is not None
+            done += len(turn.repairs)
+            escalated += [] if turn.escalated is None else [turn.escalated.id]
+            set_jobs(tally, **DEAD)
+            clock.advance(seconds=60)
+        assert done == 3
+        assert len(set(escalated)) == 1
+        [asked] = tally.bind(OWNER).approvals.list()
+        assert asked.subject == "steward.requeue"
+        tally.bind(OWNER).approvals.deny(asked.id, reason="the provider was left")
+        turn = _loop(tally).turn()
+        assert turn is not None
+        assert (turn.escalated, turn.repairs) == (None, ())
+
+
+def test_a_person_is_asked_where_the_repairs_of_an_hour_are_used_up(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallystick_steward.repairs.MOST_AN_HOUR", 1)
+    with open_sqlite(owner=OWNER, settings=Settings(autonomy="execute")) as tally:
+        add_jobs(tally, _remember(tally, 4), OWNER, **DEAD)
+        Steward(tally.bind(OWNER)).repair("check", reason="a look")
+        turn = _loop(tally).turn()
+        assert turn is not None
+        assert turn.repairs == ()
+        assert turn.escalated is not None
+        assert turn.escalated.subject == "steward.requeue"
 
 
 def test_a_text_that_fails_by_itself_is_not_tried_again(open_sqlite: OpenTally) -> None:
@@ -103,19 +187,16 @@ def test_three_repairs_that_do_not_help_halt_it_until_a_person_resumes(
 ) -> None:
     monkeypatch.setattr("tallystick_steward.repairs.COOLDOWN", 0)
     with open_sqlite(owner=OWNER, settings=Settings(autonomy="execute")) as tally:
-        ids = _remember(tally, 4)
-        add_jobs(tally, ids, OWNER, **DEAD)
+        add_jobs(tally, _remember(tally, 4), OWNER, **LEAKED)
         for number in range(3):
-            set_jobs(tally, trail="", **DEAD)
-            # What is released dies again before health is looked at: nothing improves.
+            # What is released leaks again before health is looked at: nothing improves.
             services = services_of(tally)
             wake = services.background.wake
-            services.background.wake = lambda: set_jobs(tally, **DEAD)  # type: ignore[method-assign]
+            services.background.wake = lambda: set_jobs(tally, **LEAKED)  # type: ignore[method-assign]
             turn = _loop(tally).turn()
             services.background.wake = wake  # type: ignore[method-assign]
             assert turn is not None
             assert turn.is_halted is (number == 2)
-        set_jobs(tally, trail="", **DEAD)
         halted = _loop(tally).turn()
         assert halted is not None
         assert (halted.is_halted, halted.repairs) == (True, ())
@@ -125,7 +206,7 @@ def test_three_repairs_that_do_not_help_halt_it_until_a_person_resumes(
         steward.resume_autonomy(reason="the disk was changed")
         resumed = _loop(tally).turn()
         assert resumed is not None
-        assert [each.action for each in resumed.repairs] == ["requeue"]
+        assert [each.action for each in resumed.repairs] == ["release_lease"]
 
 
 def test_freezing_autonomy_stops_it_before_its_next_action(open_sqlite: OpenTally) -> None:
