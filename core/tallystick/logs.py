@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
@@ -56,8 +57,12 @@ WITHHELD = "(withheld)"
 
 _CODE = re.compile(r"[\w.:/@%+-]{1,128}", re.ASCII)
 
-_OPERATIONS = "operations"
-_is_logged = logging.getLogger(f"tallystick.{_OPERATIONS}").isEnabledFor
+_SAFE_WORDS = re.compile(
+    rf"(?: (?:{'|'.join(sorted(SAFE_KEYS))})=(?:'{_CODE.pattern}'|[\d.]+))*", re.ASCII
+)
+"""Words of a line that need no second look."""
+_operations = logging.getLogger("tallystick.operations")
+_is_logged = _operations.isEnabledFor
 
 logging.getLogger("tallystick").addHandler(logging.NullHandler())
 
@@ -70,14 +75,38 @@ def log_operation(
     Where nobody reads the logger `tallystick.operations` at info, this is a comparison.
     """
     if _is_logged(logging.INFO):
-        known = {name: value for name, value in facts.items() if value is not None}
-        get_logger(_OPERATIONS).info(
-            "operation",
-            operation=operation,
-            outcome=outcome,
-            duration_ms=round(duration_ms, 1),
-            **known,
+        served = request_id.get()
+        known = {
+            "operation": operation,
+            "outcome": outcome,
+            "duration_ms": round(duration_ms, 1),
+            **facts,
+        }
+        line = _Line(known if served is None else {**known, "request_id": served})
+        # Made here, as the stack says nothing about it and to look for it takes longer than this.
+        record = logging.LogRecord(
+            _operations.name, logging.INFO, __file__, 0, line, (), None, "log_operation"
         )
+        _operations.handle(record)
+
+
+class _Line:
+    """A line as the loggers of `get_logger` write them, put together by the handler that writes
+    it: every call of memory has one.
+    """
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, facts: Mapping[str, str | float | None]) -> None:
+        self._facts = facts
+
+    def __str__(self) -> str:
+        known = {key: each for key, each in self._facts.items() if each is not None}
+        words = "".join([f" {key}={value!r}" for key, value in known.items()])
+        if not _SAFE_WORDS.fullmatch(words):
+            safe = [(key, _code(value)) for key, value in known.items() if key in SAFE_KEYS]
+            words = "".join([f" {key}={value!r}" for key, value in safe])
+        return f"event='operation'{words} level='info'"
 
 
 @cache

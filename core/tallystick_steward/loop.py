@@ -215,7 +215,9 @@ class Loop:
 
         def unit(tx: Connection) -> None:
             now = self.context.store.clock.now()
-            known = {each.details.get("action") for each in lately(tx, OBSERVED, since=now - DAY)}
+            known = {
+                str(each.details.get("action")) for each in lately(tx, OBSERVED, since=now - DAY)
+            }
             for each in proposals:
                 if each.action not in known:
                     details = {"action": each.action, "health": scores_of(health)}

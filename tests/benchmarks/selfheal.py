@@ -272,7 +272,7 @@ class World:
         steward = Steward(self.bound)
         with self.services.store.database.read() as connection:
             done = {
-                entry.details.get("action")
+                str(entry.details.get("action"))
                 for entry in journal.entries(connection, "tally")
                 if entry.event == "repair.begin"
                 and entry.details.get("target") is None

@@ -36,7 +36,10 @@ class OperationMeter:
         """Count an operation: its name, mode and outcome, apart by dots, and its duration."""
         key, bucket = (self._clock.now() // MINUTE_US, kind), bucket_of(micros)
         with self._guard:
-            totals, buckets = self._counts.setdefault(key, ([0, 0], Counter()))
+            counted = self._counts.get(key)
+            if counted is None:
+                counted = self._counts[key] = ([0, 0], Counter())
+            totals, buckets = counted
             totals[0] += 1
             totals[1] += micros
             buckets[bucket] += 1
