@@ -44,8 +44,10 @@ def add_jobs(tally: Tally, memory_ids: Sequence[str], actor: Actor, **columns: A
     return ids
 
 
-def set_jobs(tally: Tally, **columns: Any) -> None:
-    """Put all jobs into a state."""
+def set_jobs(tally: Tally, *, only: Sequence[str] = (), **columns: Any) -> None:
+    """Put all jobs, or those in some states, into a state."""
     database = services_of(tally).store.database
     change = update(tables.jobs).values(**columns)
+    if only:
+        change = change.where(tables.jobs.c.state.in_(list(only)))
     database.write(lambda tx: tx.execute(change), name="test")

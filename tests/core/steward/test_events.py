@@ -7,15 +7,23 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tallystick.errors import InvalidInput, InvalidRecord
 from tallystick.records import Actor, TallyEvent
+from tallystick.storage import Connection
+from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.rows import journal_reading
 from tallystick.tally import Tally
+from tallystick.tally.services import services_of
 from tallystick_steward import Steward
+from tallystick_steward.alerts import clear_alert
 
 OpenTally = Callable[..., Tally]
 OPERATOR = Actor(user="olga", role="operator")
@@ -98,6 +106,51 @@ def test_a_listener_that_fails_is_called_again_with_the_same_event(open_tally: O
         assert subscription.failures == 1
     assert len(told) == 2
     assert len(set(told)) == 1
+
+
+@pytest.mark.postgres
+def test_an_event_that_is_numbered_first_and_committed_last_is_told(database: str) -> None:
+    """Two connections write at once, and the reader's cursor is behind both before the first
+    commits.
+    """
+    numbered, may_commit = threading.Event(), threading.Event()
+    with (
+        Tally.open(database, background=False) as slow,
+        Tally.open(database, background=False) as quick,
+    ):
+        services = services_of(slow)
+        told: list[str] = []
+        subscription = Steward(quick.bind(OPERATOR)).subscribe(
+            lambda event: told.append(event.event), after=0
+        )
+
+        def unit(tx: Connection) -> int:
+            clear_alert(tx, services.memory, "steward_halted")
+            number = journal_reading.last_sequence(tx)
+            numbered.set()
+            assert may_commit.wait(30)
+            return number
+
+        write = partial(services.store.database.write, unit, name="test", writes=Writes.of(TALLY))
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(write)
+            assert numbered.wait(30)
+            quick.bind(OPERATOR).remember("The heron nests at the weir.")
+            _wait_for(lambda: told == ["memory.add"] and subscription.cursor > 0)
+            between = subscription.cursor
+            may_commit.set()
+            assert first.result() <= between
+        _wait_for(lambda: len(told) == 2)
+        subscription.close()
+    assert told == ["memory.add", "alert.cleared"]
+
+
+def _wait_for(is_so: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if is_so():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
 
 
 _WRITER = """
