@@ -40,7 +40,8 @@ def _derived(context: MemoryContext) -> Sequence[Derived]:
 def _chores(context: MemoryContext, background: Background) -> Sequence[Chore]:
     if context.settings.autonomy == "off":
         return ()
-    from tallystick_steward.loop import EVERY, Loop, windows_of
+    from tallystick.upkeep.retention import windows_of
+    from tallystick_steward.loop import EVERY, Loop
 
     loop = Loop(context, background, windows_of(context.settings), context.store.ids.new())
     return (Chore(loop.chore, EVERY, first=EVERY),)

@@ -29,7 +29,6 @@ from tallystick.records import (
     Repair,
     RepairAction,
 )
-from tallystick.settings import Settings
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import job_list, journal_reading, measures, settings_rows
@@ -43,9 +42,9 @@ from tallystick_steward.repairs import (
     END,
     MOST_A_DAY,
     USED_UP,
+    Act,
     Repairs,
     is_leaked,
-    scores_of,
 )
 from tallystick_steward.requeueing import Choice, find_stuck
 
@@ -177,7 +176,7 @@ class Loop:
                 continue
             try:
                 repair = repairs.repair(
-                    TALLY_ACTOR, action, reason=reason, target=each.target, choice=each.choice
+                    Act(TALLY_ACTOR, action, reason, target=each.target, choice=each.choice)
                 )
             except StateConflict as conflict:
                 if conflict.state == USED_UP:
@@ -220,7 +219,7 @@ class Loop:
             }
             for each in proposals:
                 if each.action not in known:
-                    details = {"action": each.action, "health": scores_of(health)}
+                    details = {"action": each.action, "health": health.scores}
                     note_repair(
                         tx, self.context, TALLY_ACTOR, OBSERVED, details, reason=each.reason
                     )
@@ -282,13 +281,13 @@ class Loop:
         if any(each.details.get("action") == action for each in asked):
             return None
         snapshot: JsonObject = {
-            "health": {**scores_of(health)},
+            "health": {**health.scores},
             "jobs": [{"id": job.id, "kind": job.kind, "code": job.error_code} for job in troubled],
             "journal": [entry.audit_id for entry in recent],
             "tried": [str(entry.details.get("action")) for entry in tried],
         }
         [answer] = approvals.ask([(GuardedCall("tool_call", subject, snapshot), _RULE)])
-        details = {"action": action, "approval": answer.approval.id, "health": scores_of(health)}
+        details = {"action": action, "approval": answer.approval.id, "health": health.scores}
         context.store.database.write(
             lambda tx: note_repair(tx, context, TALLY_ACTOR, ESCALATED, details, reason=reason),
             name="steward.escalate",
@@ -309,13 +308,3 @@ def resume(context: MemoryContext, actor: Actor, reason: str) -> None:
         alerts.clear_alert(tx, context, "steward_halted")
 
     context.store.database.write(unit, name="steward.resume", writes=Writes.of(TALLY))
-
-
-def windows_of(settings: Settings) -> Windows:
-    """Return the windows of retention by which a purge is previewed."""
-    return Windows(
-        done_jobs=settings.done_jobs_days,
-        dead_jobs=settings.dead_jobs_days,
-        answers=settings.idempotency_days,
-        tombstones=settings.tombstones_days,
-    )

@@ -10,16 +10,17 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from tallystick.errors import Denied, InvalidInput, StateConflict, TallystickError
 from tallystick.jobs import Background
+from tallystick.jobs.derived import Derived
 from tallystick.jobs.embedding import Unembedded
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
-from tallystick.records import AccessDecision, Actor, Health, Repair, RepairAction
+from tallystick.records import AccessDecision, Actor, Finding, Health, Repair, RepairAction
 from tallystick.records.times import as_datetime
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import JOBS, TALLY, Writes
@@ -35,7 +36,6 @@ from tallystick_steward.requeueing import Choice
 from tallystick_steward.taking_back import Selection
 
 BEGIN, END = "repair.begin", "repair.end"
-ACTIONS: tuple[RepairAction, ...] = get_args(RepairAction)
 COOLDOWN = 10 * MINUTE
 MOST_AN_HOUR, MOST_A_DAY = 20, 100
 USED_UP = "used up"
@@ -44,6 +44,28 @@ _DESTRUCTIVE: tuple[RepairAction, ...] = ("purge", "rollback", "recover_many")
 _INDEXES = ("search text", "vectors", "index", "segments")
 _PAGES = 4
 """Pages of texts that one repair embeds at most."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """A repair that somebody asks for."""
+
+    actor: Actor
+    action: RepairAction
+    reason: str
+    target: str | None = None
+    selection: Selection | None = None
+    """What is taken back."""
+    confirm_token: str | None = None
+    choice: Choice | None = None
+    """What the steward requeues."""
+
+    @property
+    def taken_back(self) -> Selection:
+        """What it takes back. Raises InvalidInput where it does not say."""
+        if self.selection is None:
+            raise InvalidInput("Say what to take back: by_job, by_model, by_actor, or since.")
+        return self.selection
 
 
 class Outcome(NamedTuple):
@@ -63,60 +85,44 @@ class Repairs:
     is_unattended: bool = False
     """True where no person asked: then a setting says what is allowed."""
 
-    def repair(
-        self,
-        actor: Actor,
-        action: str,
-        *,
-        reason: str,
-        target: str | None = None,
-        selection: Selection | None = None,
-        mode: str = "apply",
-        confirm_token: str | None = None,
-        choice: Choice | None = None,
-    ) -> Repair:
-        """Carry out a repair for a person or the steward, who has chosen what it requeues. Raises
-        Denied, InvalidInput, which lists the actions, and StateConflict within the cooldown of an
-        action or beyond a budget, which says when.
+    def repair(self, act: Act, *, mode: str = "apply") -> Repair:
+        """Carry out a repair for a person or the steward. Raises Denied, InvalidInput, and
+        StateConflict within the cooldown of an action or beyond a budget, which says when.
         """
-        chosen = require_action(action)
-        require_reason(reason)
-        if not self.is_unattended and chosen not in ("recover_many", "rollback"):
-            require_operator(self.context, actor)
-        if self.is_unattended and chosen not in self.context.settings.unattended:
-            raise self._needs_person(actor)
-        if chosen in _DESTRUCTIVE:
-            self.context.gate.require_person(actor, "delete", actor.private_scope)
-        acting = actor.within_act(self.context.store.ids.new())
-        correlation_id = acting.correlation_id or ""
-        if chosen in _DESTRUCTIVE and mode == "preview":
-            return self._preview(acting, chosen, target, selection, correlation_id)
-        if chosen in _DESTRUCTIVE and chosen != "purge" and confirm_token is None:
-            raise self.context.gate.refuse(actor, self._decision(actor, "confirm_token_required"))
+        require_reason(act.reason)
+        self._admit(act, mode)
+        act = replace(act, actor=act.actor.within_act(self.context.store.ids.new()))
+        if act.action in _DESTRUCTIVE and mode == "preview":
+            return self._preview(act)
         before = self._health()
-        self._begin(acting, chosen, target, before, reason)
+        self._begin(act, before)
         try:
-            done = self._act(acting, chosen, target, selection, reason, confirm_token, choice)
+            done = self._carry_out(act)
         except TallystickError as error:
-            self._end(acting, chosen, target, Outcome(0, {"error": error.code}), "failed", reason)
+            self._end(act, Outcome(0, {"error": error.code}), "failed")
             raise
-        after = self._end(acting, chosen, target, done, "done", reason)
-        return Repair(
-            action=chosen,
-            state="done",
-            target=target,
-            changed=done.changed,
-            facts=done.facts,
-            correlation_id=correlation_id,
-            before=scores_of(before),
-            after=scores_of(after),
+        after = self._end(act, done, "done")
+        return self._result(act, "done", done.changed, done.facts).model_copy(
+            update={"before": before.scores, "after": after.scores}
         )
+
+    def _admit(self, act: Act, mode: str) -> None:
+        """Raise Denied unless this actor may ask for it: what is destructive is a person's, with
+        the token of a preview.
+        """
+        actor, gate = act.actor, self.context.gate
+        if self.is_unattended:
+            if act.action not in self.context.settings.unattended:
+                raise gate.refuse(actor, self._decision(actor, "person_required"))
+        elif act.selection is None:
+            require_operator(self.context, actor)
+        if act.action in _DESTRUCTIVE:
+            gate.require_person(actor, "delete", actor.private_scope)
+            if mode != "preview" and act.selection is not None and act.confirm_token is None:
+                raise gate.refuse(actor, self._decision(actor, "confirm_token_required"))
 
     def _health(self) -> Health:
         return judge(read(self.context), self.context.settings.alerts)
-
-    def _needs_person(self, actor: Actor) -> Denied:
-        return self.context.gate.refuse(actor, self._decision(actor, "person_required"))
 
     @staticmethod
     def _decision(actor: Actor, reason: Any) -> AccessDecision:
@@ -128,165 +134,109 @@ class Repairs:
             surface=actor.surface,
         )
 
-    def _begin(
-        self, actor: Actor, action: RepairAction, target: str | None, health: Health, reason: str
-    ) -> None:
+    @staticmethod
+    def _result(act: Act, state: Any, changed: int, facts: dict[str, Any]) -> Repair:
+        return Repair(
+            action=act.action,
+            state=state,
+            target=act.target,
+            changed=changed,
+            facts=facts,
+            correlation_id=act.actor.correlation_id or "",
+        )
+
+    def _begin(self, act: Act, health: Health) -> None:
         """Count a repair and journal that it begins, in one transaction."""
 
         def unit(tx: Connection) -> None:
             if self.is_unattended and scopes.is_frozen(tx, name=scopes.AUTONOMY_FROZEN):
-                raise Denied(self._decision(actor, "autonomy_frozen"))
-            now = self.context.store.clock.now()
-            self._require_budget(tx, action, target, now)
-            self._journal(tx, BEGIN, actor, action, target, health, {}, reason)
+                raise Denied(self._decision(act.actor, "autonomy_frozen"))
+            self._require_budget(tx, act, self.context.store.clock.now())
+            self._note(tx, BEGIN, act, health)
 
         self.context.store.database.write(unit, name="steward.begin", writes=Writes.of(TALLY))
 
-    def _require_budget(
-        self, tx: Connection, action: RepairAction, target: str | None, now: int
-    ) -> None:
+    def _require_budget(self, tx: Connection, act: Act, now: int) -> None:
         begun = lately(tx, BEGIN, since=now - DAY, limit=2 * MOST_A_DAY)
+        day = [entry.at for entry in begun]
+        hour = [at for at in day if at > now - HOUR]
         same = [
             entry.at
             for entry in begun
-            if entry.details.get("action") == action and entry.details.get("target") == target
+            if (entry.details.get("action"), entry.details.get("target"))
+            == (act.action, act.target)
         ]
-        within_hour = [entry.at for entry in begun if entry.at > now - HOUR]
+        rests = max(same, default=0) + COOLDOWN
+        full_hour = min(hour) + HOUR if len(hour) >= MOST_AN_HOUR else 0
+        full_day = min(day) + DAY if len(day) >= MOST_A_DAY else 0
         for until, state, why in (
-            (
-                max(same, default=0) + COOLDOWN,
-                "resting",
-                f"{action} was done less than 10 minutes ago",
-            ),
-            (
-                min(within_hour) + HOUR if len(within_hour) >= MOST_AN_HOUR else 0,
-                USED_UP,
-                f"{MOST_AN_HOUR} repairs were made within an hour",
-            ),
-            (
-                min(entry.at for entry in begun) + DAY if len(begun) >= MOST_A_DAY else 0,
-                USED_UP,
-                f"{MOST_A_DAY} repairs were made within a day",
-            ),
+            (rests, "resting", f"{act.action} was done less than 10 minutes ago"),
+            (full_hour, USED_UP, f"{MOST_AN_HOUR} repairs were made within an hour"),
+            (full_day, USED_UP, f"{MOST_A_DAY} repairs were made within a day"),
         ):
             if until > now:
                 when = as_datetime(until).isoformat(timespec="seconds")
-                raise StateConflict(
-                    action,
-                    state=state,
-                    reason=f"{why}: it may be done again at {when}",
-                    what="Repair",
-                )
+                text = f"{why}: it may be done again at {when}"
+                raise StateConflict(act.action, state=state, reason=text, what="Repair")
 
-    def _end(
-        self,
-        actor: Actor,
-        action: RepairAction,
-        target: str | None,
-        done: Outcome,
-        state: str,
-        reason: str,
-    ) -> Health:
+    def _end(self, act: Act, done: Outcome, state: str) -> Health:
         health = self._health()
         facts = {"state": state, "changed": done.changed, **done.facts}
         self.context.store.database.write(
-            lambda tx: self._journal(tx, END, actor, action, target, health, facts, reason),
+            lambda tx: self._note(tx, END, act, health, **facts),
             name="steward.end",
             writes=Writes.of(TALLY),
         )
         return health
 
-    def _journal(
-        self,
-        tx: Connection,
-        event: str,
-        actor: Actor,
-        action: RepairAction,
-        target: str | None,
-        health: Health,
-        facts: dict[str, Any],
-        reason: str,
-    ) -> None:
-        details = {"action": action, "target": target, "health": scores_of(health), **facts}
-        note_repair(tx, self.context, actor, event, details, reason=reason)
+    def _note(self, tx: Connection, event: str, act: Act, health: Health, **facts: Any) -> None:
+        details = {"action": act.action, "target": act.target, "health": health.scores, **facts}
+        note_repair(tx, self.context, act.actor, event, details, reason=act.reason)
 
-    def _preview(
-        self,
-        actor: Actor,
-        action: RepairAction,
-        target: str | None,
-        selection: Selection | None,
-        correlation_id: str,
-    ) -> Repair:
-        previewed = Repair(
-            action=action, state="previewed", target=target, correlation_id=correlation_id
-        )
-        if action == "purge":
-            due = retention.purge(self.context, actor, self.windows, mode="preview")
-            return previewed.model_copy(update={"facts": due.dump()})
-        chosen = _require_selection(action, target, selection)
-        with self.context.store.database.read() as connection:
-            plan = taking_back.plan(connection, self.context, actor, chosen)
-            confirmation = taking_back.confirmation(connection, self.context, actor)
+    def _preview(self, act: Act) -> Repair:
+        context, actor = self.context, act.actor
+        if act.action == "purge":
+            due = retention.purge(context, actor, self.windows, mode="preview")
+            return self._result(act, "previewed", 0, due.dump())
+        with context.store.database.read() as connection:
+            plan = taking_back.plan(connection, context, actor, act.taken_back)
+            confirmation = taking_back.confirmation(connection, context, actor)
         token = None
         if plan.number and confirmation.secret is not None:
-            now = self.context.store.clock.now()
-            token = confirmation.token(plan.as_json(), now=now).token
-        return previewed.model_copy(
-            update={
-                "changed": plan.number,
-                "facts": {name: count for name, count in plan.counts.items() if count},
-                "confirm_token": token,
-            }
-        )
+            token = confirmation.token(plan.as_json(), now=context.store.clock.now()).token
+        shown = self._result(act, "previewed", plan.number, plan.facts)
+        return shown.model_copy(update={"confirm_token": token})
 
-    def _act(
-        self,
-        actor: Actor,
-        action: RepairAction,
-        target: str | None,
-        selection: Selection | None,
-        reason: str,
-        confirm_token: str | None,
-        choice: Choice | None,
-    ) -> Outcome:
-        if action in ("rollback", "recover_many"):
-            done = taking_back.take_back(
-                self.context,
-                actor,
-                _require_selection(action, target, selection),
-                reason=reason,
-                confirm_token=confirm_token or "",
-                correlation_id=actor.correlation_id or "",
-            )
-            return Outcome(done.number, {name: n for name, n in done.counts.items() if n})
-        simple: dict[str, Callable[[], Outcome]] = {
-            "requeue": lambda: self._requeue(actor, target, choice, reason),
-            "release_lease": lambda: self._release(target),
+    def _carry_out(self, act: Act) -> Outcome:
+        carry_out: dict[RepairAction, Callable[[Act], Outcome]] = {
+            "requeue": self._requeue,
+            "release_lease": self._release,
             "check": self._check,
             "reembed": self._reembed,
-            "reindex": lambda: self._reindex(actor),
-            "purge": lambda: self._purge(actor, reason),
+            "reindex": self._reindex,
+            "purge": self._purge,
+            "rollback": self._take_back,
+            "recover_many": self._take_back,
         }
-        return simple[action]()
+        return carry_out[act.action](act)
 
-    def _requeue(
-        self, actor: Actor, target: str | None, choice: Choice | None, reason: str
-    ) -> Outcome:
+    def _requeue(self, act: Act) -> Outcome:
         """Start jobs that failed or died anew; without a person those that were chosen."""
         facts: dict[str, Any] = {}
-        if choice is None:
-            ids = None if target is None else [target]
-            done = retry_jobs(self.context, actor, ids, reason=reason, idempotency_key=None)
+        if act.choice is None:
+            ids = None if act.target is None else [act.target]
+            done = retry_jobs(self.context, act.actor, ids, reason=act.reason, idempotency_key=None)
         else:
-            facts = {"cause": choice.cause, "probe": choice.is_probe}
-            done = self.context.store.database.write(
-                lambda tx: jobs.requeue(tx, choice.jobs), name="jobs.retry", writes=Writes.of(JOBS)
-            )
+            chosen = act.choice
+            facts = {"cause": chosen.cause, "probe": chosen.is_probe}
+            done = self._move_jobs(lambda tx: jobs.requeue(tx, chosen.jobs))
         self.background.wake()
         return Outcome(len(done), {"jobs": done[:50], **facts})
 
-    def _release(self, target: str | None) -> Outcome:
+    def _move_jobs(self, unit: Callable[[Connection], list[str]]) -> list[str]:
+        return self.context.store.database.write(unit, name="jobs.retry", writes=Writes.of(JOBS))
+
+    def _release(self, act: Act) -> Outcome:
         """Take back leases that ran out or whose process is gone from this machine; of a target any
         lease.
         """
@@ -296,26 +246,20 @@ class Repairs:
             ids = [
                 each.id
                 for each in held
-                if each.id == target or (target is None and is_leaked(each, now))
+                if each.id == act.target or (act.target is None and is_leaked(each, now))
             ]
             return jobs.requeue(tx, ids, under_way=True) if ids else []
 
-        released = self.context.store.database.write(
-            unit, name="jobs.retry", writes=Writes.of(JOBS)
-        )
+        released = self._move_jobs(unit)
         self.background.wake()
         return Outcome(len(released), {"jobs": released[:50]})
 
-    def _check(self) -> Outcome:
+    def _check(self, act: Act) -> Outcome:
         """Check what is derived; it changes nothing."""
-        statuses: dict[str, str] = {}
-        for each in self.background.derived:
-            found = each.check()
-            for finding in found if isinstance(found, list) else [found]:
-                statuses[finding.check] = finding.status
-        return Outcome(0, {"checks": statuses})
+        found = [finding for each in self.background.derived for finding in _findings(each)]
+        return Outcome(0, {"checks": {finding.check: finding.status for finding in found}})
 
-    def _reembed(self) -> Outcome:
+    def _reembed(self, act: Act) -> Outcome:
         """Embed some pages of the texts that have no vector, on this machine alone."""
         context = self.context
         fingerprint = context.settled_fingerprint()
@@ -341,32 +285,38 @@ class Repairs:
     def _is_stopped(self) -> bool:
         return self.is_unattended and self.context.gate.is_autonomy_frozen()
 
-    def _reindex(self, actor: Actor) -> Outcome:
+    def _reindex(self, act: Act) -> Outcome:
         """Make anew those parts of the index that do not match the database."""
-        mended = []
-        for each in self.background.derived:
-            if each.name not in _INDEXES:
-                continue
-            found = each.check()
-            wrong = [f for f in (found if isinstance(found, list) else [found]) if f.status != "ok"]
-            if wrong and each.repair(actor).status == "repaired":
-                mended.append(each.name)
+        mended = [
+            each.name
+            for each in self.background.derived
+            if each.name in _INDEXES
+            and any(finding.status != "ok" for finding in _findings(each))
+            and each.repair(act.actor).status == "repaired"
+        ]
         return Outcome(len(mended), {"mended": mended})
 
-    def _purge(self, actor: Actor, reason: str) -> Outcome:
+    def _purge(self, act: Act) -> Outcome:
         done = retention.purge(
-            self.context, actor, self.windows, mode="apply", reason=reason
+            self.context, act.actor, self.windows, mode="apply", reason=act.reason
         ).dump()
         counts = {name: value for name, value in done.items() if isinstance(value, int)}
         return Outcome(sum(counts.values()), counts)
 
+    def _take_back(self, act: Act) -> Outcome:
+        done = taking_back.take_back(
+            self.context,
+            act.actor,
+            act.taken_back,
+            reason=act.reason,
+            confirm_token=act.confirm_token or "",
+        )
+        return Outcome(done.number, done.facts)
 
-def require_action(name: str) -> RepairAction:
-    """Return an action by its name. Raises InvalidInput, which lists them."""
-    for action in ACTIONS:
-        if action == name:
-            return action
-    raise InvalidInput(f"There is no repair {name!a}: {', '.join(ACTIONS)}.", argument="action")
+
+def _findings(derived: Derived) -> list[Finding]:
+    found = derived.check()
+    return found if isinstance(found, list) else [found]
 
 
 def is_leaked(lease: measures.Leased, now: int) -> bool:
@@ -384,20 +334,3 @@ def is_leaked(lease: measures.Leased, now: int) -> bool:
     except (OSError, OverflowError):
         return False
     return False
-
-
-def scores_of(health: Health) -> dict[str, int]:
-    """Return the scores of a health by part."""
-    return {each.domain: each.score for each in health.domains}
-
-
-def _require_selection(
-    action: RepairAction, target: str | None, selection: Selection | None
-) -> Selection:
-    if action == "rollback":
-        if target is None:
-            raise InvalidInput("`rollback` takes the correlation id of an act.", argument="target")
-        return Selection(None, None, None, target, 0, 2**62)
-    if selection is None:
-        raise InvalidInput("Say what to take back: by_job, by_model, by_actor, or since.")
-    return selection

@@ -21,6 +21,7 @@ from tallystick.records import (
     Limit,
     Measure,
     Repair,
+    RepairAction,
     TallyEvent,
     TimelineEntry,
     Words,
@@ -46,7 +47,7 @@ from tallystick_steward.events import (
 )
 from tallystick_steward.health import judge, require_domain
 from tallystick_steward.loop import resume
-from tallystick_steward.repairs import Repairs
+from tallystick_steward.repairs import Act, Repairs
 from tallystick_steward.taking_back import Selection
 
 _After = Annotated[
@@ -118,9 +119,7 @@ class Steward(Part):
         self._view._admit("read")
         self._services.gate.require(self._view.actor, "read", self._view.scope)
         judged = judge(self._read(), self._services.settings.alerts)
-        return HealthScores(
-            score=judged.score, domains={each.domain: each.score for each in judged.domains}
-        )
+        return HealthScores(score=judged.score, domains=judged.scores)
 
     def alerts(self) -> list[Alert]:
         """Look at every limit now, and return the alerts that stand. Raises Denied."""
@@ -166,7 +165,7 @@ class Steward(Part):
         rests for 10 minutes; 20 are made in an hour and 100 in a day. Raises Denied, InvalidInput,
         which lists the actions, and StateConflict, which says when it may be done again.
         """
-        return self._repairs.repair(self._view._traced_actor, action, reason=reason, target=target)
+        return self._repair(action, reason, target)
 
     def rollback(
         self,
@@ -179,14 +178,8 @@ class Steward(Part):
         """Preview, and with the preview's token undo, everything that one act changed; see
         `recover_many`. Raises Denied, InvalidInput, StateConflict.
         """
-        return self._repairs.repair(
-            self._view._traced_actor,
-            "rollback",
-            reason=reason,
-            target=act,
-            mode=mode,
-            confirm_token=confirm_token,
-        )
+        selection = Selection(act=act)
+        return self._repair("rollback", reason, act, selection, mode, confirm_token)
 
     def recover_many(
         self,
@@ -211,27 +204,29 @@ class Steward(Part):
         """
         now = self._services.store.clock.now()
         selection = Selection(
-            by_job,
-            by_model,
-            by_actor,
-            None,
-            self._view._ago(since, "since") or 0,
-            self._view._ago(until, "until") or now + 1,
+            by_job=by_job,
+            by_model=by_model,
+            by_actor=by_actor,
+            since=self._view._ago(since, "since") or 0,
+            until=self._view._ago(until, "until") or now + 1,
         )
-        return self._repairs.repair(
-            self._view._traced_actor,
-            "recover_many",
-            reason=reason,
-            target=by_job or by_model or by_actor,
-            selection=selection,
-            mode=mode,
-            confirm_token=confirm_token,
-        )
+        target = by_job or by_model or by_actor
+        return self._repair("recover_many", reason, target, selection, mode, confirm_token)
 
-    @property
-    def _repairs(self) -> Repairs:
-        services = self._services
-        return Repairs(services.memory, services.background, services.windows)
+    def _repair(
+        self,
+        action: RepairAction,
+        reason: str,
+        target: str | None,
+        selection: Selection | None = None,
+        mode: str = "apply",
+        confirm_token: str | None = None,
+    ) -> Repair:
+        services, actor = self._services, self._view._traced_actor
+        repairs = Repairs(services.memory, services.background, services.windows)
+        return repairs.repair(
+            Act(actor, action, reason, target, selection, confirm_token), mode=mode
+        )
 
     def backfill(
         self,

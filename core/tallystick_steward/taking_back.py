@@ -40,13 +40,13 @@ Undone = Literal["recovered", "forgotten", "restored", "changed_since", "refused
 class Selection:
     """The changes that are to be taken back."""
 
-    by_job: str | None
-    by_model: str | None
-    by_actor: str | None
-    act: str | None
+    by_job: str | None = None
+    by_model: str | None = None
+    by_actor: str | None = None
+    act: str | None = None
     """The correlation id of one act."""
-    since: int
-    until: int
+    since: int = 0
+    until: int = 2**62
 
     def require(self) -> None:
         """Raise InvalidInput unless it names one thing, or a stretch of time."""
@@ -84,6 +84,11 @@ class Plan(NamedTuple):
     def number(self) -> int:
         """How many changes it would undo."""
         return len(self.entries) + len(self.proposals)
+
+    @property
+    def facts(self) -> dict[str, int]:
+        """How many of each kind there are."""
+        return {str(name): count for name, count in self.counts.items() if count}
 
     def as_json(self) -> Json:
         """Return what a token confirms."""
@@ -173,12 +178,12 @@ def take_back(
     *,
     reason: str,
     confirm_token: str,
-    correlation_id: str,
 ) -> Plan:
     """Undo exactly what a preview showed: memories in one transaction, proposals one by one, each
     whole. Raises StateConflict where it changed since, Denied, NotFound.
     """
 
+    correlation_id = actor.correlation_id or ""
     vectors = _vectors(context, actor, selection)
 
     def unit(tx: Connection) -> Plan:

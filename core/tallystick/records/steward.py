@@ -135,6 +135,11 @@ class Health(Record):
     alerts: tuple[Alert, ...] = ()
     """Those that stand."""
 
+    @property
+    def scores(self) -> dict[str, int]:
+        """The score of each part."""
+        return {each.domain: each.score for each in self.domains}
+
     def of(self, domain: HealthDomain) -> DomainHealth:
         """Return the health of one part."""
         return next(each for each in self.domains if each.domain == domain)

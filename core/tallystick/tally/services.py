@@ -327,13 +327,7 @@ class Services:
     @property
     def windows(self) -> retention.Windows:
         """The retention windows of the settings, in days."""
-        settings = self.settings
-        return retention.Windows(
-            done_jobs=settings.done_jobs_days,
-            dead_jobs=settings.dead_jobs_days,
-            answers=settings.idempotency_days,
-            tombstones=settings.tombstones_days,
-        )
+        return retention.windows_of(self.settings)
 
     def counter(self, model: str | None) -> TokenCounter:
         """Return the token counter for `model`, created once."""

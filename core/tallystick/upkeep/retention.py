@@ -22,6 +22,7 @@ from tallystick.memory.change import forget_one, require_reason
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.recorder.verify import PURGED, RUN_FACTS
 from tallystick.records import AccessDecision, Actor, Purge
+from tallystick.settings import Settings
 from tallystick.storage import Connection
 from tallystick.storage.engine import integrity
 from tallystick.storage.engine.writes import JOBS, TALLY, Writes
@@ -97,6 +98,16 @@ class Plan(NamedTuple):
     """The end of the values of runs and threads, which no window keeps."""
     tombstones: int | None
     journal: int | None
+
+
+def windows_of(settings: Settings) -> Windows:
+    """Return the windows of the settings, in days."""
+    return Windows(
+        done_jobs=settings.done_jobs_days,
+        dead_jobs=settings.dead_jobs_days,
+        answers=settings.idempotency_days,
+        tombstones=settings.tombstones_days,
+    )
 
 
 class JournalWindow(NamedTuple):
