@@ -7,7 +7,7 @@ processes one raises an alert.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from tallystick.errors import ClosedTally, ForkedTally, StorageError
@@ -28,6 +28,8 @@ _LEAST_DEAD = 3
 _PIECE, _PIECES, _LEAST_PIECES = 5, 6, 3
 """Minutes of which a slow remember is judged, their number, and how many of them need calls."""
 _QUARTER, _DAY = 15, 24 * 60
+_OWN_ACT: frozenset[AlertName] = frozenset({"steward_halted"})
+"""Alerts that are raised and cleared by an act, and not by readings."""
 _KNOWN = 500
 """Changes of alerts that are read back."""
 
@@ -134,63 +136,57 @@ def update(context: MemoryContext, readings: Readings) -> list[Alert]:
     with context.store.database.read() as connection:
         known = standing(connection)
     if context.store.database.unwritable is None and _differences(known, exceeded):
-        changed = context.store.database.write(
-            lambda tx: _note(tx, context, exceeded), name="alerts", writes=Writes.of(TALLY)
-        )
-        for alert in changed:
-            tell(context, alert)
+        for alert in _write(
+            context,
+            lambda tx: [
+                _append(tx, context, event, name, exceeded.get(name))
+                for event, name in _differences(standing(tx), exceeded)
+            ],
+        ):
             known[alert.name] = alert
     return [alert for alert in known.values() if alert.state == "raised"]
 
 
-def raise_alert(context: MemoryContext, name: AlertName, text: str, **facts: Any) -> Alert:
+def raise_alert(context: MemoryContext, name: AlertName, text: str, **facts: Any) -> None:
     """Raise an alert that no reading shows, such as a loop that was halted."""
-    alert = context.store.database.write(
-        lambda tx: _append(tx, context, RAISED, name, text, facts),
-        name="alerts",
-        writes=Writes.of(TALLY),
-    )
-    tell(context, alert)
-    return alert
-
-
-_OWN_ACT: tuple[AlertName, ...] = ("steward_halted",)
-"""Alerts that are raised and cleared by an act, and not by readings."""
+    exceeded = Exceeded(text, facts)
+    _write(context, lambda tx: [_append(tx, context, RAISED, name, exceeded)])
 
 
 def clear_alert(tx: Connection, context: MemoryContext, name: AlertName) -> None:
     """Clear an alert that was raised by an act."""
-    _append(tx, context, CLEARED, name, "", {})
+    _append(tx, context, CLEARED, name, None)
+
+
+def _write(context: MemoryContext, unit: Callable[[Connection], list[Alert]]) -> list[Alert]:
+    """Store changes of alerts, and call whoever asked for them; an error of theirs is logged and
+    stops nothing.
+    """
+    changed = context.store.database.write(unit, name="alerts", writes=Writes.of(TALLY))
+    for alert in changed:
+        for listener in list(context.alert_listeners):
+            try:
+                listener(alert)
+            except Exception as error:  # noqa: BLE001 - a listener never stops the watch
+                get_logger("steward").warning("alert.listener", error=type(error).__name__)
+    return changed
 
 
 def _differences(
     known: Mapping[str, Alert], exceeded: Mapping[AlertName, Exceeded]
 ) -> list[tuple[str, AlertName]]:
-    is_raised = {name for name, alert in known.items() if alert.state == "raised"}
-    return [
-        *((RAISED, name) for name in exceeded if name not in is_raised),
-        *(
-            (CLEARED, cast(AlertName, name))
-            for name in sorted(is_raised)
-            if name not in exceeded and name not in _OWN_ACT
-        ),
-    ]
-
-
-def _note(
-    tx: Connection, context: MemoryContext, exceeded: Mapping[AlertName, Exceeded]
-) -> list[Alert]:
-    return [
-        _append(tx, context, event, name, *exceeded.get(name, Exceeded("", {})))
-        for event, name in _differences(standing(tx), exceeded)
-    ]
+    raised: set[AlertName] = {each.name for each in known.values() if each.state == "raised"}
+    over: list[AlertName] = sorted(raised - exceeded.keys() - _OWN_ACT)
+    new: list[AlertName] = [name for name in exceeded if name not in raised]
+    return [*((RAISED, name) for name in new), *((CLEARED, name) for name in over)]
 
 
 def _append(
-    tx: Connection, context: MemoryContext, event: str, name: AlertName, text: str, facts: Any
+    tx: Connection, context: MemoryContext, event: str, name: AlertName, exceeded: Exceeded | None
 ) -> Alert:
+    text, facts = exceeded or Exceeded("", {})
     now, audit_id = context.store.clock.now(), context.store.ids.new()
-    details = {"alert": name, "text": text, "facts": _whole(facts)}
+    texts = {"text": text, "facts": _whole(facts)}
     journal.append(
         tx,
         journal.Event(
@@ -200,10 +196,10 @@ def _append(
             at=now,
             audit_id=audit_id,
             details={"alert": name},
-            texts={"text": text, "facts": details["facts"]},
+            texts=texts,
         ),
     )
-    return alert_of(event, details, now, audit_id)
+    return alert_of(event, {"alert": name, **texts}, now, audit_id)
 
 
 def _whole(value: Any) -> Any:
@@ -213,15 +209,6 @@ def _whole(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _whole(each) for key, each in value.items()}
     return value
-
-
-def tell(context: MemoryContext, alert: Alert) -> None:
-    """Call whoever asked for alerts; an error of theirs is logged and stops nothing."""
-    for listener in list(context.alert_listeners):
-        try:
-            listener(alert)
-        except Exception as error:  # noqa: BLE001 - a listener never stops the watch; it is logged
-            get_logger("steward").warning("alert.listener", error=type(error).__name__)
 
 
 class AlertWatch(Derived):

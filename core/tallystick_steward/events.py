@@ -9,32 +9,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import get_args
+from typing import NamedTuple
 
-from tallystick.errors import ClosedTally, ForkedTally, InvalidInput, StorageError
+from tallystick.errors import ClosedTally, ForkedTally, StorageError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
-from tallystick.records import Actor, EventKind, JournalEntry, Scope, TallyEvent
+from tallystick.records import AccessKind, Actor, EventKind, JournalEntry, Scope, TallyEvent
 from tallystick.storage import Connection
 from tallystick.storage.rows import journal_reading, recordings
 from tallystick_steward.readings import MINUTE
 
-EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
+_CHANGES = "add update forget recover correct promote share erase purge"
 _OF: Mapping[str, EventKind] = {
-    **dict.fromkeys(
-        (
-            "memory.add",
-            "memory.update",
-            "memory.forget",
-            "memory.recover",
-            "memory.correct",
-            "memory.promote",
-            "memory.share",
-            "memory.erase",
-            "memory.purge",
-        ),
-        "memory.changed",
-    ),
+    **{f"memory.{each}": "memory.changed" for each in _CHANGES.split()},
     "proposal.made": "review.needed",
     "approval.asked": "approval.needed",
     "run.end": "run.ended",
@@ -49,26 +36,17 @@ _TOLD = 10_000
 """Ids that a subscription remembers, so that it tells nothing twice."""
 
 
-def require_kinds(kinds: Sequence[str]) -> frozenset[EventKind]:
-    """Return kinds of events; all where none is named. Raises InvalidInput, which lists them."""
-    if unknown := sorted(set(kinds) - set(EVENT_KINDS)):
-        raise InvalidInput(
-            f"There is no event {', '.join(unknown)}: {', '.join(EVENT_KINDS)}.", argument="kinds"
-        )
-    return frozenset(each for each in EVENT_KINDS if not kinds or each in kinds)
-
-
 def newest_cursor(context: MemoryContext) -> int:
     """Return the cursor behind which nothing has happened yet."""
     with context.store.database.read() as connection:
         return journal_reading.last_sequence(connection)
 
 
-class Page:
+class Page(NamedTuple):
     """Events behind a cursor, and the cursor behind all that was looked at."""
 
-    def __init__(self, events: Sequence[TallyEvent], cursor: int) -> None:
-        self.events, self.cursor = events, cursor
+    events: Sequence[TallyEvent]
+    cursor: int
 
 
 def read_events(
@@ -80,12 +58,13 @@ def read_events(
     limit: int,
     told: Collection[str] = (),
 ) -> Page:
-    """Return the events behind a cursor that the actor may read, in order.
+    """Return the events behind a cursor that the actor may read, in order; of all kinds where none
+    is named.
 
     Several writers of PostgreSQL may commit in another order than they were numbered in: what is
     younger than a minute is looked at again there, and `told` leaves out what was told already.
     """
-    names = [event for event, kind in _OF.items() if kind in kinds]
+    names = [event for event, kind in _OF.items() if not kinds or kind in kinds]
     found: list[TallyEvent] = []
     with context.store.database.read() as connection:
         cursor = max(0, after)
@@ -96,11 +75,9 @@ def read_events(
             for entry in page:
                 place = entry.sequence
                 cursor = max(cursor, place)
-                if entry.audit_id in told:
-                    continue
-                event = _event_for(connection, context, actor, entry)
-                if event is not None:
-                    found.append(event)
+                is_new = entry.audit_id not in told
+                if is_new and may_see(connection, context, actor, entry, "read"):
+                    found.append(_event_of(connection, entry))
                 if len(found) == limit:
                     break
             if len(page) < _PAGE:
@@ -110,29 +87,41 @@ def read_events(
     return Page(found, cursor)
 
 
-def _event_for(
-    connection: Connection, context: MemoryContext, actor: Actor, entry: JournalEntry
-) -> TallyEvent | None:
-    """Return an entry as its event, where the actor may read its scope."""
-    kind, name = _OF[entry.event], entry.stream
-    scope: Scope | None = None
-    if name.startswith("scope:"):
-        scope = Scope.parse(name.removeprefix("scope:"))
-    elif name.startswith("run:"):
-        run = recordings.find_run(connection, name.removeprefix("run:"))
-        scope = None if run is None else run.record.scope
+def scope_of(connection: Connection, entry: JournalEntry) -> Scope | None:
+    """Return the scope of an entry; None for what is about the whole tally, or a run that is
+    gone.
+    """
+    kind, _, name = entry.stream.partition(":")
+    if kind == "run":
+        run = recordings.find_run(connection, name)
+        return None if run is None else run.record.scope
+    return Scope.parse(name) if kind == "scope" else None
+
+
+def may_see(
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    entry: JournalEntry,
+    *accesses: AccessKind,
+) -> bool:
+    """Return True if an actor may read an entry by one of these rights: of the whole tally, an
+    operator.
+    """
+    scope = scope_of(connection, entry)
     if scope is None:
-        if name != "tally" or not actor.is_operator or actor.organization is not None:
-            return None
-    elif not context.gate.decide(connection, actor, "read", scope).allowed:
-        return None
+        return entry.stream == "tally" and actor.is_operator and actor.organization is None
+    return any(context.gate.decide(connection, actor, each, scope).allowed for each in accesses)
+
+
+def _event_of(connection: Connection, entry: JournalEntry) -> TallyEvent:
     return TallyEvent(
         id=entry.audit_id,
         cursor=entry.sequence,
-        kind=kind,
+        kind=_OF[entry.event],
         event=entry.event,
         subject_id=entry.subject_id,
-        scope=scope,
+        scope=scope_of(connection, entry),
         at=entry.at,
         facts={each: entry.details[each] for each in _FACTS if each in entry.details},
     )

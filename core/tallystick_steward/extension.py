@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tallystick.extension import Extension
@@ -18,17 +17,11 @@ if TYPE_CHECKING:
 
 
 def _operation(
-    effect: Effect,
-    verb: str,
-    title: str,
-    description: str,
-    errors: tuple[str, ...],
-    *,
-    name: str | None = None,
-    needs_preview: bool = False,
+    effect: Effect, verb: str, description: str, *errors: str, title: str = "", **options: bool
 ) -> Operation:
-    make = partial(Operation, face=Steward, needs_preview=needs_preview)
-    return make(name or verb, title, description, effect, errors, f"steward.{verb}")
+    title = title or verb.replace("_", " ").capitalize()
+    reached = f"steward.{verb}"
+    return Operation(verb, title, description, effect, errors, reached, face=Steward, **options)
 
 
 def _derived(context: MemoryContext) -> Sequence[Derived]:
@@ -56,98 +49,95 @@ EXTENSION: Extension[Operation] = Extension(
         _operation(
             "operate",
             "metrics",
-            "Metrics",
             "Measure operations, jobs, calls of models and the database.",
-            ("denied",),
+            "denied",
         ),
         _operation(
             "operate",
             "health",
-            "Health",
             "Score the queue, storage, index, providers and the safety of changes, with the facts.",
-            ("denied",),
+            "denied",
         ),
         _operation(
             "operate",
             "diagnose",
-            "Diagnose a part",
             "Show the health of one part, with its facts.",
-            ("denied", "invalid_input"),
+            "denied",
+            "invalid_input",
+            title="Diagnose a part",
         ),
         _operation(
             "read",
             "health_scores",
-            "Health scores",
             "Show the scores of the tally's health, without facts.",
-            ("denied", "rate_limited"),
+            "denied",
+            "rate_limited",
         ),
         _operation(
             "operate",
             "alerts",
-            "Alerts",
             "Look at every limit, and list the alerts that stand.",
-            ("denied",),
+            "denied",
         ),
         _operation(
             "read",
             "events",
-            "Events",
             "List what happened behind a cursor: changes, reviews and approvals that are needed, "
             "runs that ended.",
-            ("invalid_input", "rate_limited"),
+            "invalid_input",
+            "rate_limited",
         ),
         _operation(
             "operate",
             "repair",
-            "Repair",
             "Requeue jobs, release leases, embed, mend the index or purge: journaled before and "
             "after, within bounds.",
-            (*_REPAIR, "not_found"),
+            *_REPAIR,
+            "not_found",
         ),
         _operation(
             "change",
             "rollback",
-            "Roll back an act",
             "Preview what one act changed, then undo it with the token.",
-            _REPAIR,
+            *_REPAIR,
+            title="Roll back an act",
             needs_preview=True,
         ),
         _operation(
             "change",
             "recover_many",
-            "Take back many changes",
             "Preview what a job, a model or a caller did since a moment, then take it back with "
             "the token.",
-            _REPAIR,
+            *_REPAIR,
+            title="Take back many changes",
             needs_preview=True,
         ),
         _operation(
             "change",
             "backfill",
-            "Backfill",
             "Learn from, embed or link a portion of what a scope has from before.",
-            ("denied", "invalid_input"),
+            "denied",
+            "invalid_input",
         ),
         _operation(
             "operate",
             "resume_autonomy",
-            "Resume autonomy",
             "Let the steward go on after repairs that did not help halted it.",
-            ("denied",),
+            "denied",
         ),
         _operation(
             "operate",
             "analytics",
-            "Analytics",
             "Count operations, errors, calls of models or changes, by actor, provider and stage.",
-            ("denied", "invalid_input"),
+            "denied",
+            "invalid_input",
         ),
         _operation(
             "read",
             "timeline",
-            "Timeline",
             "List what happened to a memory, or in a request or session, with the decisions.",
-            ("not_found", "rate_limited"),
+            "not_found",
+            "rate_limited",
         ),
     ),
 )

@@ -6,24 +6,13 @@ in any process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
-from tallystick.errors import InvalidInput
 from tallystick.records import AlertLimits, DomainHealth, Health, HealthDomain
 from tallystick_steward.readings import DAY, QUARTER, SECOND, Readings
 
-DOMAINS: tuple[HealthDomain, ...] = get_args(HealthDomain)
 WELL = 90
 """The least score of a part that needs nothing."""
-
-
-def require_domain(name: str) -> HealthDomain:
-    """Return a domain by its name. Raises InvalidInput, which lists them."""
-    for domain in DOMAINS:
-        if domain == name:
-            return domain
-    raise InvalidInput(f"There is no domain {name!a}: {', '.join(DOMAINS)}.", argument="domain")
 
 
 def judge(readings: Readings, limits: AlertLimits) -> Health:
@@ -46,98 +35,70 @@ def is_backup_old(readings: Readings, limits: AlertLimits) -> bool:
     return readings.now - since > limits.backup_days * DAY
 
 
-def _domain(
-    name: HealthDomain, facts: Mapping[str, Any], losses: Mapping[str, float]
-) -> DomainHealth:
-    taken = {fact: min(100, round(loss)) for fact, loss in losses.items() if round(loss) > 0}
+def _domain(name: HealthDomain, **facts: tuple[Any, float]) -> DomainHealth:
+    """Return a part by its facts, each with the points that it takes off."""
+    losses = {fact: min(100, round(loss)) for fact, (_, loss) in facts.items() if round(loss) > 0}
     return DomainHealth(
-        domain=name, score=max(0, 100 - sum(taken.values())), facts=dict(facts), losses=taken
+        domain=name,
+        score=max(0, 100 - sum(losses.values())),
+        facts={fact: value for fact, (value, _) in facts.items()},
+        losses=losses,
     )
 
 
 def _queue(readings: Readings, limits: AlertLimits) -> DomainHealth:
-    age = readings.age_p95
+    age, percent = readings.age_p95, readings.dead_percent
     return _domain(
         "queue",
-        {
-            "due": len(readings.ages),
-            "age_p95_seconds": round(age, 1),
-            "dead": readings.dead,
-            "dead_percent": round(readings.dead_percent, 2),
-            "expired_leases": readings.expired_leases,
-        },
-        {
-            "age_p95_seconds": min(50.0, 25 * age / limits.queue_age_seconds),
-            "dead_percent": min(50.0, 10 * readings.dead_percent),
-            "expired_leases": min(25, 12 * readings.expired_leases),
-        },
+        due=(len(readings.ages), 0),
+        age_p95_seconds=(round(age, 1), min(50.0, 25 * age / limits.queue_age_seconds)),
+        dead=(readings.dead, 0),
+        dead_percent=(round(percent, 2), min(50.0, 10 * percent)),
+        expired_leases=(readings.expired_leases, min(25, 12 * readings.expired_leases)),
     )
 
 
 def _storage(readings: Readings, limits: AlertLimits) -> DomainHealth:
     busy, free = readings.busy_percent(QUARTER // (60 * SECOND)), readings.free_disk
+    lack = 0 if free is None or free >= 0.05 else 60 if free < 0.01 else 30
     return _domain(
         "storage",
-        {
-            "unwritable": readings.unwritable,
-            "busy_percent": round(busy, 2),
-            "free_disk_percent": None if free is None else round(100 * free, 1),
-            "erasure_pending": readings.erasure_pending,
-            "last_backup": readings.last_backup,
-        },
-        {
-            "unwritable": 100 if readings.unwritable is not None else 0,
-            "busy_percent": min(40.0, 10 * busy),
-            "free_disk_percent": 0 if free is None or free >= 0.05 else 60 if free < 0.01 else 30,
-            "erasure_pending": 20 if readings.erasure_pending else 0,
-            "last_backup": 20 if is_backup_old(readings, limits) else 0,
-        },
+        unwritable=(readings.unwritable, 0 if readings.unwritable is None else 100),
+        busy_percent=(round(busy, 2), min(40.0, 10 * busy)),
+        free_disk_percent=(None if free is None else round(100 * free, 1), lack),
+        erasure_pending=(readings.erasure_pending, 20 * readings.erasure_pending),
+        last_backup=(readings.last_backup, 20 * is_backup_old(readings, limits)),
     )
 
 
 def _index(readings: Readings) -> DomainHealth:
+    missing = readings.unembedded_scopes
     return _domain(
         "index",
-        {
-            "scopes_without_vectors": readings.unembedded_scopes,
-            "embedder": readings.has_embedder,
-        },
-        {
-            "scopes_without_vectors": min(40, 20 * readings.unembedded_scopes),
-            "embedder": 0 if readings.has_embedder else 20,
-        },
+        scopes_without_vectors=(missing, min(40, 20 * missing)),
+        embedder=(readings.has_embedder, 20 * (not readings.has_embedder)),
     )
 
 
 def _provider(readings: Readings) -> DomainHealth:
-    calls = sum(each.calls for each in readings.calls if each.outcome != "started")
-    failed = sum(
-        each.calls for each in readings.calls if each.outcome not in ("answered", "started")
-    )
+    over = [each for each in readings.calls if each.outcome != "started"]
+    calls = sum(each.calls for each in over)
+    failed = sum(each.calls for each in over if each.outcome != "answered")
+    waiting = readings.waiting
     return _domain(
         "provider",
-        {"calls": calls, "failed": failed, "waiting": readings.waiting},
-        {
-            "failed": min(60.0, 100 * failed / calls) if calls else 0,
-            "waiting": min(40, 11 + readings.waiting) if readings.waiting else 0,
-        },
+        calls=(calls, 0),
+        failed=(failed, min(60.0, 100 * failed / calls) if calls else 0),
+        waiting=(waiting, min(40, 11 + waiting) if waiting else 0),
     )
 
 
 def _safety(readings: Readings) -> DomainHealth:
     return _domain(
         "mutation_safety",
-        {
-            "delete_spikes": len(readings.deletes),
-            "read_spikes": len(readings.reads),
-            "forged_speakers": len(readings.forged),
-            "undone_changes": readings.undone,
-            "frozen": list(readings.frozen),
-        },
-        {
-            "delete_spikes": 40 if readings.deletes else 0,
-            "read_spikes": 30 if readings.reads else 0,
-            "forged_speakers": 40 if readings.forged else 0,
-            "undone_changes": min(40, 10 * readings.undone),
-        },
+        delete_spikes=(len(readings.deletes), 40 * bool(readings.deletes)),
+        read_spikes=(len(readings.reads), 30 * bool(readings.reads)),
+        forged_speakers=(len(readings.forged), 40 * bool(readings.forged)),
+        undone_changes=(readings.undone, min(40, 10 * readings.undone)),
+        frozen=(list(readings.frozen), 0),
     )

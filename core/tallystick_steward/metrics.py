@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 from tallystick.errors import MissingExtra
 from tallystick.memory import MemoryContext
@@ -21,6 +22,7 @@ from tallystick.storage.rows import (
     measures,
     operation_minutes,
 )
+from tallystick.storage.rows.jobs import OPEN
 from tallystick.storage.rows.operation_minutes import Minute, quantile
 from tallystick_steward.readings import DAY, HOUR, MINUTE, SECOND, share_of
 
@@ -38,7 +40,7 @@ class _Counted:
     sequence: int = 0
     events: Counter[str] = field(default_factory=Counter)
 
-    def follow(self, connection: Connection) -> Mapping[str, int]:
+    def follow(self, connection: Connection) -> Counter[str]:
         last = journal_reading.last_sequence(connection)
         if last > self.sequence:
             self.events.update(journal_reading.count_events(connection, self.sequence))
@@ -64,15 +66,14 @@ def measure(context: MemoryContext) -> list[Measure]:
         day = journal_reading.sequence_at(connection, now - DAY)
         newest = journal_reading.last_sequence(connection)
         stages = measures.call_durations(connection, now - HOUR)
-        added = events.get("memory.add", 0)
+        added = events["memory.add"]
         micros = sum(call.micros for call in calls if call.purpose == "learn")
+        depth = {
+            state: count for state, count in job_list.counts(connection).items() if state in OPEN
+        }
         return [
-            _counter("operations", "Operations by mode and outcome.", _by_kind(total, "count")),
-            _counter(
-                "operation_seconds",
-                "Seconds that operations took together.",
-                _by_kind(total, "micros"),
-            ),
+            _counter("operations", "Operations by mode and outcome.", _calls(total)),
+            _counter("operation_seconds", "Seconds that they took together.", _seconds(total)),
             _gauge(
                 "operation_duration_seconds",
                 "Durations of the last 15 minutes.",
@@ -81,40 +82,29 @@ def measure(context: MemoryContext) -> list[Measure]:
             _gauge(
                 "busy_ratio",
                 "Operations of the last 15 minutes that found the database busy.",
-                [Sample(value=_ratio(lately, _BUSY))],
+                _ratio(lately, _BUSY),
             ),
             _gauge(
-                "recall_confident_ratio",
-                "Recalls that were likely to answer.",
-                [Sample(value=_confident(total))],
+                "recall_confident_ratio", "Recalls that were likely to answer.", _confident(total)
             ),
+            _counter("journal_events", "Entries of the journal.", _each("event", events)),
             _counter(
-                "journal_events",
-                "Entries of the journal.",
-                [_sample(count, event=event) for event, count in sorted(events.items())],
-            ),
-            _counter(
-                "duplicates_suppressed",
-                "Texts that were known already.",
-                [Sample(value=events.get("memory.seen", 0))],
+                "duplicates_suppressed", "Texts that were known already.", events["memory.seen"]
             ),
             _gauge(
                 "update_add_ratio",
                 "Changes of memories for each one added.",
-                [Sample(value=events.get("memory.update", 0) / added if added else 0)],
+                events["memory.update"] / added if added else 0,
             ),
             _gauge(
                 "contradictions",
                 "Pairs of memories that contradict one another.",
-                [Sample(value=measures.contradictions(connection))],
+                measures.contradictions(connection),
             ),
             _gauge(
                 "memories",
                 "Memories by state.",
-                [
-                    _sample(count, state=state)
-                    for state, count in sorted(measures.memories_by_state(connection).items())
-                ],
+                _each("state", measures.memories_by_state(connection)),
             ),
             _gauge(
                 "jobs",
@@ -124,15 +114,7 @@ def measure(context: MemoryContext) -> list[Measure]:
                     for each in jobs
                 ],
             ),
-            _gauge(
-                "queue_depth",
-                "Jobs that have not ended.",
-                [
-                    _sample(count, state=state)
-                    for state, count in sorted(job_list.counts(connection).items())
-                    if state in ("pending", "leased", "retry_scheduled")
-                ],
-            ),
+            _gauge("queue_depth", "Jobs that have not ended.", _each("state", depth)),
             _gauge(
                 "queue_age_seconds",
                 "How long jobs that are due have waited.",
@@ -141,20 +123,13 @@ def measure(context: MemoryContext) -> list[Measure]:
             _gauge(
                 "jobs_retried",
                 "Jobs that were tried again, by failed attempts.",
-                [
-                    _sample(count, attempt=str(attempt))
-                    for attempt, count in sorted(measures.retries(connection).items())
-                ],
+                _each("attempt", measures.retries(connection)),
             ),
-            _gauge(
-                "extraction_success_ratio",
-                "Jobs of learning that ended well.",
-                [Sample(value=_success(jobs, "learn"))],
-            ),
+            _gauge("extraction_success_ratio", "Jobs of learning that ended well.", _success(jobs)),
             _gauge(
                 "decision_parse_failures",
                 "Answers of models that were not usable.",
-                [Sample(value=sum(each.calls for each in calls if each.outcome == "model_failed"))],
+                sum(each.calls for each in calls if each.outcome == "model_failed"),
             ),
             _gauge(
                 "provider_calls",
@@ -174,13 +149,13 @@ def measure(context: MemoryContext) -> list[Measure]:
             _gauge(
                 "cost_per_1000_remembers",
                 "Cost of learning for 1,000 memories, in the currency of the prices.",
-                [Sample(value=micros / 1_000_000 / added * 1_000 if added else 0)],
+                micros / 1_000_000 / added * 1_000 if added else 0,
             ),
-            _gauge("database_bytes", "Bytes of the database.", [Sample(value=size)]),
+            _gauge("database_bytes", "Bytes of the database.", size),
             _gauge(
                 "database_growth_bytes_per_day",
                 "Growth of the last day, by its share of the journal.",
-                [Sample(value=size * max(0, newest - day + 1) / newest if newest else 0)],
+                size * max(0, newest - day + 1) / newest if newest else 0,
             ),
         ]
 
@@ -216,14 +191,12 @@ def parts_of(kind: str) -> dict[str, str]:
     return {"operation": operation, "mode": mode, "outcome": outcome}
 
 
-def _by_kind(minutes: Iterable[Minute], what: Literal["count", "micros"]) -> list[Sample]:
-    return [
-        Sample(
-            labels=parts_of(each.kind),
-            value=each.calls if what == "count" else each.micros / SECOND,
-        )
-        for each in minutes
-    ]
+def _calls(minutes: Iterable[Minute]) -> list[Sample]:
+    return [_sample(each.calls, **parts_of(each.kind)) for each in minutes]
+
+
+def _seconds(minutes: Iterable[Minute]) -> list[Sample]:
+    return [_sample(each.micros / SECOND, **parts_of(each.kind)) for each in minutes]
 
 
 def _durations(minutes: Iterable[Minute]) -> list[Sample]:
@@ -278,22 +251,28 @@ def _confident(minutes: Iterable[Minute]) -> float:
     return _ratio(of_recall, "confident")
 
 
-def _success(jobs: Iterable[measures.Ended], kind: str) -> float:
+def _success(jobs: Iterable[measures.Ended]) -> float:
     counted = Counter[str]()
     for each in jobs:
-        if each.kind == kind:
+        if each.kind == "learn":
             counted[each.state] += each.jobs
     good, bad = counted["done"] + counted["empty"], counted["failed"] + counted["dead"]
     return good / (good + bad) if good + bad else 1.0
+
+
+def _each(label: str, counts: Mapping[Any, int]) -> list[Sample]:
+    return [_sample(count, **{label: str(name)}) for name, count in sorted(counts.items())]
 
 
 def _sample(value: float, **labels: str) -> Sample:
     return Sample(labels=labels, value=value)
 
 
-def _counter(name: str, help: str, samples: Iterable[Sample]) -> Measure:
-    return Measure(name=f"tallystick_{name}", help=help, kind="counter", samples=tuple(samples))
+def _measure(
+    kind: Literal["counter", "gauge"], name: str, help: str, found: float | Sequence[Sample]
+) -> Measure:
+    samples = (_sample(found),) if isinstance(found, int | float) else tuple(found)
+    return Measure(name=f"tallystick_{name}", help=help, kind=kind, samples=samples)
 
 
-def _gauge(name: str, help: str, samples: Iterable[Sample]) -> Measure:
-    return Measure(name=f"tallystick_{name}", help=help, kind="gauge", samples=tuple(samples))
+_counter, _gauge = partial(_measure, "counter"), partial(_measure, "gauge")

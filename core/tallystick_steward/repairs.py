@@ -160,12 +160,8 @@ class Repairs:
         begun = lately(tx, BEGIN, since=now - DAY, limit=2 * MOST_A_DAY)
         day = [entry.at for entry in begun]
         hour = [at for at in day if at > now - HOUR]
-        same = [
-            entry.at
-            for entry in begun
-            if (entry.details.get("action"), entry.details.get("target"))
-            == (act.action, act.target)
-        ]
+        own = {"action": act.action, "target": act.target}
+        same = [entry.at for entry in begun if own.items() <= entry.details.items()]
         rests = max(same, default=0) + COOLDOWN
         full_hour = min(hour) + HOUR if len(hour) >= MOST_AN_HOUR else 0
         full_day = min(day) + DAY if len(day) >= MOST_A_DAY else 0

@@ -37,15 +37,8 @@ from tallystick_steward import metrics, readings
 from tallystick_steward.alerts import standing, update
 from tallystick_steward.analytics import Analysis, analyse, timeline
 from tallystick_steward.backfill import backfill
-from tallystick_steward.events import (
-    EVENT_KINDS,
-    EventSubscription,
-    Page,
-    newest_cursor,
-    read_events,
-    require_kinds,
-)
-from tallystick_steward.health import judge, require_domain
+from tallystick_steward.events import EventSubscription, Page, newest_cursor, read_events
+from tallystick_steward.health import judge
 from tallystick_steward.loop import resume
 from tallystick_steward.repairs import Act, Repairs
 from tallystick_steward.taking_back import Selection
@@ -109,8 +102,7 @@ class Steward(Part):
         self, domain: Annotated[HealthDomain, Field(description="Such as queue or storage.")]
     ) -> DomainHealth:
         """Return the health of one part, with its facts. Raises Denied, InvalidInput."""
-        chosen = require_domain(domain)
-        return self.health().of(chosen)
+        return self.health().of(domain)
 
     def health_scores(self) -> HealthScores:
         """Return the scores alone, for whoever may read in the tally, such as an agent. Raises
@@ -141,12 +133,11 @@ class Steward(Part):
         a failure has the same `id`. Raises InvalidInput.
         """
         self._view._admit("read")
-        chosen = require_kinds(kinds)
         services = self._services
         if after is None:
             after = max(0, newest_cursor(services.memory) - limit)
         return list(
-            read_events(services.memory, self._view.actor, after, chosen, limit=limit).events
+            read_events(services.memory, self._view.actor, after, kinds, limit=limit).events
         )
 
     def repair(
@@ -309,9 +300,7 @@ class Steward(Part):
         """
         memory = self._services.memory
         place = newest_cursor(memory) if after is None else after
-        return read_events(
-            memory, self._view.actor, place, EVENT_KINDS, limit=200, told=tuple(told)
-        )
+        return read_events(memory, self._view.actor, place, (), limit=200, told=tuple(told))
 
     def subscribe(
         self,
@@ -329,7 +318,7 @@ class Steward(Part):
         """
         services = self._services
         subscription = EventSubscription(
-            services.memory, self._view.actor, listener, after, require_kinds(kinds)
+            services.memory, self._view.actor, listener, after, tuple(kinds)
         )
         services.closing.append(subscription.close)
         return subscription
