@@ -15,19 +15,12 @@ from tallystick.jobs.embedding import Unembedded
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.ports import TokenCounter
-from tallystick.records import (
-    Actor,
-    Backfill,
-    BackfillWork,
-    Memory,
-    ModelCost,
-    NewMemory,
-    Scope,
-)
+from tallystick.records import Actor, Backfill, BackfillWork, Memory, ModelCost, NewMemory, Scope
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
-from tallystick.storage.rows import journal, measures, memories, scopes, settings_rows
+from tallystick.storage.rows import measures, memories, scopes, settings_rows
 from tallystick.tokens.prices import PriceTable, cost_of
+from tallystick.upkeep.jobs import note_repair
 
 _SAMPLE = 200
 """Memories by whose texts the tokens of all are estimated."""
@@ -95,18 +88,8 @@ def backfill(
             stored = memories.get_docs(tx, [doc for doc, _ in docs])
             made = sum(_enqueue(write, each) for each in stored.values())
         settings_rows.set_setting(tx, name, str(last))
-        journal.append(
-            tx,
-            journal.Event(
-                stream="tally",
-                event="steward.backfill",
-                actor=actor,
-                at=write.now,
-                audit_id=context.store.ids.new(),
-                reason=reason,
-                details={"work": work, "portion": len(docs), "enqueued": made, "left": total},
-            ),
-        )
+        details = {"work": work, "portion": len(docs), "enqueued": made, "left": total}
+        note_repair(tx, context, actor, "steward.backfill", details, reason=reason)
         return made
 
     made = context.store.database.write(
@@ -119,16 +102,17 @@ def backfill(
 
 def _require_on(context: MemoryContext, work: BackfillWork) -> None:
     settings = context.settings
-    if work == "learn" and settings.learning == "off":
-        raise InvalidInput("The tally does not learn: set `learning` first.", argument="work")
-    if work == _GRAPH and not settings.graph:
-        raise InvalidInput("The tally has no graph: set `graph` first.", argument="work")
-    if work == "embed" and not context.local_embedder:
-        raise InvalidInput(
+    is_on, text = {
+        "learn": (settings.learning != "off", "The tally does not learn: set `learning` first."),
+        "graph": (settings.graph, "The tally has no graph: set `graph` first."),
+        "embed": (
+            context.local_embedder,
             "The embedder is not on this machine: `tally reembed` says what it costs, and goes on "
             "where it was left.",
-            argument="work",
-        )
+        ),
+    }[work]
+    if not is_on:
+        raise InvalidInput(text, argument="work")
 
 
 def _enqueue(write: MemoryWrite, stored: memories.Stored) -> int:

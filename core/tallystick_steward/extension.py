@@ -74,10 +74,7 @@ EXTENSION: Extension[Operation] = Extension(
             "rate_limited",
         ),
         _operation(
-            "operate",
-            "alerts",
-            "Look at every limit, and list the alerts that stand.",
-            "denied",
+            "operate", "alerts", "Look at every limit, and list the alerts that stand.", "denied"
         ),
         _operation(
             "read",

@@ -37,15 +37,7 @@ from tallystick.upkeep.retention import Windows
 from tallystick_steward import alerts
 from tallystick_steward.health import WELL, judge
 from tallystick_steward.readings import DAY, HOUR, MINUTE, Readings, lately, read
-from tallystick_steward.repairs import (
-    BEGIN,
-    END,
-    MOST_A_DAY,
-    USED_UP,
-    Act,
-    Repairs,
-    is_leaked,
-)
+from tallystick_steward.repairs import BEGIN, END, MOST_A_DAY, USED_UP, Act, Repairs, is_leaked
 from tallystick_steward.requeueing import Choice, find_stuck
 
 OBSERVED, ESCALATED, RESUMED = "steward.observed", "steward.escalated", "steward.resumed"

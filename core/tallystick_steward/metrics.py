@@ -16,12 +16,7 @@ from tallystick.memory import MemoryContext
 from tallystick.records import Measure, Sample
 from tallystick.storage import Connection
 from tallystick.storage.engine.database import Database
-from tallystick.storage.rows import (
-    job_list,
-    journal_reading,
-    measures,
-    operation_minutes,
-)
+from tallystick.storage.rows import job_list, journal_reading, measures, operation_minutes
 from tallystick.storage.rows.jobs import OPEN
 from tallystick.storage.rows.operation_minutes import Minute, quantile
 from tallystick_steward.readings import DAY, HOUR, MINUTE, SECOND, share_of

@@ -34,6 +34,7 @@ DAY = 24 * HOUR
 _MOST_ENTRIES = 50_000
 """Entries of a day that spikes are looked for in, the newest."""
 _MOST_SPEAKERS = 2_000
+_FREEZES = {"mutations": scopes.FROZEN, "autonomy": scopes.AUTONOMY_FROZEN}
 OF_THE_TEXT = frozenset({"text_refused", "model_refused"})
 """Codes of jobs that failed by their own text: nothing else is wrong then."""
 
@@ -131,12 +132,11 @@ def read(context: MemoryContext) -> Readings:
     """Return the readings of this moment. Raises StorageError."""
     now, limits = context.store.clock.now(), context.settings.alerts
     folder = context.store.location.folder
-    fingerprint = context.settled_fingerprint()
     with context.store.database.read() as connection:
         database_now, leased = measures.leases(connection)
         day = journal_reading.sequence_at(connection, now - DAY) - 1
         backups = lately(connection, "tally.backup", limit=1)
-        first = next(iter(journal.entries(connection, "tally")), None)
+        first = lately(connection, limit=1, newest=False)
         return Readings(
             now=now,
             ages=measures.waiting_ages(connection),
@@ -149,15 +149,9 @@ def read(context: MemoryContext) -> Readings:
             erasure_pending=settings_rows.get_setting(connection, PENDING) == "1",
             free_disk=None if folder is None else _free_share(str(folder)),
             last_backup=backups[0].at if backups else None,
-            made_at=None if first is None else first.at,
-            unembedded_scopes=0
-            if fingerprint is None or not context.local_embedder
-            else len(
-                search.scopes_missing_vectors(
-                    connection, fingerprint, local_embedder=context.local_embedder
-                )
-            ),
-            has_embedder=fingerprint is not None,
+            made_at=first[0].at if first else None,
+            unembedded_scopes=len(unembedded(connection, context)),
+            has_embedder=context.settled_fingerprint() is not None,
             deletes=_spikes(_forgotten(connection, day, now), limits.deletes, limits.spike_factor),
             reads=_spikes(_given(connection, now), limits.reads, limits.spike_factor),
             undone=sum(
@@ -167,20 +161,19 @@ def read(context: MemoryContext) -> Readings:
             ),
             forged=_forged(context, connection, now, limits.forged),
             frozen=[
-                what
-                for what, name in (
-                    ("mutations", scopes.FROZEN),
-                    ("autonomy", scopes.AUTONOMY_FROZEN),
-                )
-                if scopes.is_frozen(connection, name=name)
+                what for what, name in _FREEZES.items() if scopes.is_frozen(connection, name=name)
             ],
         )
 
 
 def lately(
-    connection: Connection, *events: str, since: int | None = None, limit: int = 200
+    connection: Connection,
+    *events: str,
+    since: int | None = None,
+    limit: int = 200,
+    newest: bool = True,
 ) -> list[JournalEntry]:
-    """Return the entries of the whole tally with these events, newest first."""
+    """Return the entries of the whole tally with these events, or all, newest first."""
     return journal.within(
         connection,
         "tally",
@@ -188,9 +181,19 @@ def lately(
         until=None,
         after=None,
         limit=limit,
-        newest=True,
+        newest=newest,
         events=events,
     )
+
+
+def unembedded(connection: Connection, context: MemoryContext) -> list[int]:
+    """Return the scopes that have texts without a vector; none where no embedder is on this
+    machine.
+    """
+    fingerprint = context.settled_fingerprint()
+    if fingerprint is None or not context.local_embedder:
+        return []
+    return sorted(search.scopes_missing_vectors(connection, fingerprint, local_embedder=True))
 
 
 def caller_of(actor: Mapping[str, Any]) -> str:
@@ -219,7 +222,7 @@ def _forgotten(connection: Connection, day: int, now: int) -> Iterable[tuple[str
 def _given(connection: Connection, now: int) -> Iterable[tuple[str, int, int]]:
     """Yield who was given how many memories in which hour of the last day."""
     for hour in range(24):
-        until = now - hour * HOUR + (1 if hour == 0 else 0)
+        until = now - hour * HOUR + (hour == 0)
         counts = journal_reading.read_counts(connection, now - (hour + 1) * HOUR, until)
         for actor, count in counts.items():
             yield caller_of(json.loads(actor)), hour, count

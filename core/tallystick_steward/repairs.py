@@ -24,14 +24,13 @@ from tallystick.records import AccessDecision, Actor, Finding, Health, Repair, R
 from tallystick.records.times import as_datetime
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import JOBS, TALLY, Writes
-from tallystick.storage.index import search
 from tallystick.storage.rows import jobs, measures, scopes
 from tallystick.upkeep import retention
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.retention import Windows, require_operator
 from tallystick_steward import taking_back
 from tallystick_steward.health import judge
-from tallystick_steward.readings import DAY, HOUR, MINUTE, lately, read
+from tallystick_steward.readings import DAY, HOUR, MINUTE, lately, read, unembedded
 from tallystick_steward.requeueing import Choice
 from tallystick_steward.taking_back import Selection
 
@@ -258,20 +257,18 @@ class Repairs:
     def _reembed(self, act: Act) -> Outcome:
         """Embed some pages of the texts that have no vector, on this machine alone."""
         context = self.context
-        fingerprint = context.settled_fingerprint()
-        if not context.local_embedder or fingerprint is None:
+        if not context.local_embedder:
             raise InvalidInput(
                 "The embedder is not on this machine: `tally reembed` says what it costs, and asks."
             )
         with context.store.database.read() as connection:
-            missing = search.scopes_missing_vectors(
-                connection, fingerprint, local_embedder=context.local_embedder
-            )
+            missing = {
+                number: scopes.get_by_id(connection, number).scope
+                for number in unembedded(connection, context)
+            }
         pages, made = _PAGES, 0
-        for scope_id in sorted(missing):
-            scope = Unembedded(context, scope_id)
-            with context.store.database.read() as connection:
-                writes = Writes.of(scopes.get_by_id(connection, scope_id).scope)
+        for scope_id, name in missing.items():
+            scope, writes = Unembedded(context, scope_id), Writes.of(name)
             commit = partial(context.store.database.write, name="steward.reembed", writes=writes)
             while pages and not self._is_stopped() and scope.embed_page(commit, self._is_stopped):
                 pages -= 1

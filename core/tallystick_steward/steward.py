@@ -258,8 +258,7 @@ class Steward(Part):
     def analytics(
         self,
         analysis: Annotated[
-            Analysis,
-            Field(description="usage, errors, logs, memory-safety, hours or days."),
+            Analysis, Field(description="usage, errors, logs, memory-safety, hours or days.")
         ],
         *,
         since: Annotated[

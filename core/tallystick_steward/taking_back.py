@@ -104,10 +104,7 @@ def plan(
     if selection.is_of_proposals:
         ids = []
         for proposal_id in measures.applied_proposals(
-            connection,
-            job_id=selection.by_job,
-            model=selection.by_model,
-            since=selection.since,
+            connection, job_id=selection.by_job, model=selection.by_model, since=selection.since
         ):
             stored = proposals.find(connection, proposal_id)
             assert stored is not None
@@ -172,12 +169,7 @@ def confirmation(connection: Connection, context: MemoryContext, actor: Actor) -
 
 
 def take_back(
-    context: MemoryContext,
-    actor: Actor,
-    selection: Selection,
-    *,
-    reason: str,
-    confirm_token: str,
+    context: MemoryContext, actor: Actor, selection: Selection, *, reason: str, confirm_token: str
 ) -> Plan:
     """Undo exactly what a preview showed: memories in one transaction, proposals one by one, each
     whole. Raises StateConflict where it changed since, Denied, NotFound.
