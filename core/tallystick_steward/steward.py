@@ -105,11 +105,12 @@ class Steward(Part):
         return self.health().of(domain)
 
     def health_scores(self) -> HealthScores:
-        """Return the scores alone, for whoever may read in the tally, such as an agent. Raises
-        Denied.
+        """Return the scores alone, for an agent of somebody who may operate the tally: of others'
+        scopes even a score tells something. Raises Denied.
         """
-        self._view._admit("read")
-        self._services.gate.require(self._view.actor, "read", self._view.scope)
+        person = self._view.actor.model_copy(update={"agent": None})
+        if not person.is_operator or person.organization is not None:
+            self._require_operator()
         judged = judge(self._read(), self._services.settings.alerts)
         return HealthScores(score=judged.score, domains=judged.scores)
 

@@ -390,21 +390,24 @@ async def test_forgetting_by_query_and_recovering_go_the_same_way(tally: Tally, 
     assert tally.bind(ANN).get(stored.id).state == "active"
 
 
-async def test_an_agent_sees_the_scores_of_health_and_the_operator_sizes(
+async def test_an_operators_agent_sees_the_scores_of_health_and_the_operator_sizes(
     tally: Tally, mode: str
 ) -> None:
     async with connected(serve(tally, person=True), mode) as client:
         health = payload(await client.call_tool("manage", {"action": "health"}))["health"]
         sizes = payload(await client.call_tool("manage", {"action": "stats"}))["stats"]
-    async with connected(serve(tally, actor=ANN), mode) as client:
+    agent = Actor(user="ann", role="operator", agent="bot")
+    async with connected(serve(tally, actor=agent), mode) as client:
         scores = payload(await client.call_tool("manage", {"action": "health"}))["health"]
-        refused = payload(await client.call_tool("manage", {"action": "stats"}))
+        hidden = payload(await client.call_tool("manage", {"action": "stats"}))
+    async with connected(serve(tally, actor=ANN), mode) as client:
+        refused = payload(await client.call_tool("manage", {"action": "health"}))
 
     parts = {"queue", "storage", "index", "provider", "mutation_safety"}
     assert set(health["domains"]) == set(scores["domains"]) == parts
     assert set(scores) == {"score", "domains"}
     assert sizes["uses"]
-    assert refused["error"]["code"] == "denied"
+    assert {each["error"]["code"] for each in (hidden, refused)} == {"denied"}
 
 
 async def test_filters_without_a_query_list_the_newest_page_by_page(

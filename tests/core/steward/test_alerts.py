@@ -56,7 +56,21 @@ def test_health_is_the_least_score_of_its_parts(open_sqlite: OpenTally) -> None:
         assert health.score == 60
         safety = steward.diagnose("mutation_safety")
         assert safety.losses == {"delete_spikes": 40}
-        assert Steward(tally.bind(ADA)).health_scores().domains["mutation_safety"] == 60
+
+
+def test_an_agent_of_an_operator_sees_the_scores_alone_and_others_nothing(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        agent = Steward(tally.bind(Actor(user="olga", role="operator", agent="bot")))
+        assert agent.health_scores().domains == Steward(tally.bind(OPERATOR)).health().scores
+        members = [ADA, Actor(user="ada", agent="bot"), Actor(user="olga", agent="bot")]
+        elsewhere = Actor(user="olga", role="operator", organization="acme")
+        for actor in (*members, elsewhere):
+            with pytest.raises(Denied):
+                Steward(tally.bind(actor)).health_scores()
+        with pytest.raises(Denied):
+            agent.health()
 
 
 def test_an_unknown_part_names_the_right_ones(open_sqlite: OpenTally) -> None:
