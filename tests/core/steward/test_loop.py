@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import delete
@@ -23,8 +24,8 @@ from tallystick_steward.loop import Loop
 
 OpenTally = Callable[..., Tally]
 OWNER = Actor(user="olga", role="operator")
-LEAKED = {"state": "leased", "leased_by": "a-worker-that-is-gone", "due_at": 1}
-DEAD = {"state": "dead", "error_code": "lease_expired", "due_at": None}
+LEAKED: dict[str, Any] = {"state": "leased", "leased_by": "a-worker-that-is-gone", "due_at": 1}
+DEAD: dict[str, Any] = {"state": "dead", "error_code": "lease_expired", "due_at": None}
 
 
 def _loop(tally: Tally) -> Loop:
