@@ -43,6 +43,7 @@ FIRST_LOOK = {
     "steward/test_alerts.py": "steward/health steward/readings records/steward",
     "steward/test_events.py": "steward/steward storage/rows/journal_reading",
     "steward/test_repairs.py": "steward/taking_back steward/backfill",
+    "steward/test_loop.py": "steward/requeueing",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
     "compiler/test_rules.py": "policy/rules",
     "tally/test_async_view.py": "tally/served_verbs",
