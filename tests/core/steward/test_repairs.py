@@ -10,6 +10,7 @@ from sqlalchemy import delete
 from tests.core.steward.jobs_of_tests import add_jobs
 
 from tallystick.errors import Denied, InvalidInput, InvalidRecord, StateConflict
+from tallystick.jobs import TALLY_ACTOR
 from tallystick.records import Actor, JournalEntry, Repair
 from tallystick.settings import Settings
 from tallystick.storage.engine import tables
@@ -17,6 +18,8 @@ from tallystick.storage.rows import journal
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick_steward import Steward
+from tallystick_steward.repairs import Act, Repairs
+from tallystick_steward.taking_back import Selection
 
 OpenTally = Callable[..., Tally]
 OPERATOR = Actor(user="olga", role="operator")
@@ -83,6 +86,29 @@ def test_repairs_are_for_an_operator_and_what_destroys_for_a_person(
         with pytest.raises(Denied) as refused:
             Steward(tally.bind(OPERATOR)).rollback("an act", mode="apply", reason="a test")
         assert refused.value.reason == "confirm_token_required"
+
+
+@pytest.mark.parametrize(
+    "action", ["forget_matching", "force", "purge", "rollback", "recover_many", "reindex"]
+)
+def test_what_forgets_forces_purges_or_rolls_back_is_never_allowed_unattended(action: str) -> None:
+    with pytest.raises((InvalidInput, InvalidRecord, ValueError), match="unattended"):
+        Settings(unattended=(action,))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("action", ["purge", "rollback", "recover_many"])
+def test_a_steward_that_asks_for_what_is_a_persons_is_refused_and_nothing_begins(
+    open_sqlite: OpenTally, action: Any
+) -> None:
+    with open_sqlite(owner=OPERATOR) as tally:
+        services = services_of(tally)
+        repairs = Repairs(
+            services.memory, services.background, services.windows, is_unattended=True
+        )
+        with pytest.raises(Denied) as refused:
+            repairs.repair(Act(TALLY_ACTOR, action, "a test", selection=Selection(act="an act")))
+        assert refused.value.reason == "person_required"
+        assert _entries(tally, "repair.begin") == []
 
 
 def test_a_lease_of_a_dead_process_is_released_and_that_of_a_living_one_is_not(
