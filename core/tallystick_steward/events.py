@@ -24,6 +24,7 @@ _OF: Mapping[str, EventKind] = {
     **{f"memory.{each}": "memory.changed" for each in _CHANGES.split()},
     "proposal.made": "review.needed",
     "approval.asked": "approval.needed",
+    "steward.escalated": "approval.needed",
     "run.end": "run.ended",
     "alert.raised": "alert.raised",
     "alert.cleared": "alert.cleared",

@@ -49,6 +49,8 @@ _FRUITLESS = 3
 """Repairs in a row that did not help, after which the loop halts."""
 _SNAPSHOT_JOBS, _SNAPSHOT_ENTRIES = 20, 50
 _OWNER = "owner"
+_LOOKED_AT = 1_000
+"""Entries of the tally's journal in which an operator is looked for."""
 _RULE = PolicyRule(
     id="steward",
     name="what the steward may not do alone",
@@ -251,14 +253,13 @@ class Loop:
         """
         context, now = self.context, self.context.store.clock.now()
         with context.store.database.read() as connection:
-            owner = settings_rows.get_setting(connection, _OWNER)
+            person = _person(connection)
             asked = lately(connection, ESCALATED, since=now - HOUR)
             recent = journal_reading.after(connection, 0, limit=_SNAPSHOT_ENTRIES, newest=True)
             tried = lately(connection, BEGIN, since=now - DAY, limit=_SNAPSHOT_JOBS)
             troubled = job_list.list_jobs(
                 connection, states=("failed", "dead"), limit=_SNAPSHOT_JOBS
             )
-        person = Actor(user="operator") if owner is None else Actor.loads(owner)
         approvals = Approvals(
             context.store,
             context.gate,
@@ -286,6 +287,16 @@ class Loop:
             writes=Writes.of(TALLY),
         )
         return answer.approval
+
+
+def _person(connection: Connection) -> Actor:
+    """Return who is asked: the owner, and of a tally on a server the operator who acted last."""
+    owner = settings_rows.get_setting(connection, _OWNER)
+    if owner is not None:
+        return Actor.loads(owner)
+    acted = (entry.actor for entry in lately(connection, limit=_LOOKED_AT))
+    operators = (str(each["user"]) for each in acted if each.get("role") == "operator")
+    return Actor(user=next(operators, "operator"))
 
 
 def _sum(details: Mapping[str, Any]) -> int:

@@ -119,6 +119,7 @@ def test_nothing_is_asked_while_a_probe_is_under_way(open_sqlite: OpenTally) -> 
         assert turn.repairs == ()
 
 
+@pytest.mark.sqlite
 def test_jobs_that_failed_as_often_as_is_allowed_are_asked_of_a_person_once(
     open_sqlite: OpenTally,
 ) -> None:
@@ -141,6 +142,24 @@ def test_jobs_that_failed_as_often_as_is_allowed_are_asked_of_a_person_once(
         turn = _loop(tally).turn()
         assert turn is not None
         assert (turn.escalated, turn.repairs) == (None, ())
+
+
+@pytest.mark.postgres
+def test_on_a_server_the_operator_who_acted_last_is_asked_and_operators_are_told(
+    database: str,
+) -> None:
+    settings = Settings(autonomy="execute", alerts=AlertLimits(deletes=5))
+    with Tally.open(database, settings=settings, background=False) as tally:
+        for memory_id in _remember(tally, 6):
+            tally.bind(OWNER).forget(memory_id, reason="a sweep")
+        tally.bind(OWNER).operator.thaw(reason="the beginning")
+        turn = _loop(tally).turn()
+        assert turn is not None
+        assert turn.escalated is not None
+        assert [each.id for each in tally.bind(OWNER).approvals.list()] == [turn.escalated.id]
+        other = Actor(user="oscar", role="operator")
+        told = Steward(tally.bind(other)).events(after=0, kinds=("approval.needed",))
+        assert [each.facts for each in told] == [{"action": "recover_many"}]
 
 
 def test_a_person_is_asked_where_the_repairs_of_an_hour_are_used_up(
@@ -166,6 +185,7 @@ def test_a_text_that_fails_by_itself_is_not_tried_again(open_sqlite: OpenTally) 
         assert turn.repairs == ()
 
 
+@pytest.mark.sqlite
 def test_what_is_not_allowed_unattended_is_asked_of_a_person_once(open_sqlite: OpenTally) -> None:
     settings = Settings(autonomy="execute", alerts=AlertLimits(deletes=5))
     with open_sqlite(owner=OWNER, settings=settings) as tally:
@@ -183,6 +203,7 @@ def test_what_is_not_allowed_unattended_is_asked_of_a_person_once(open_sqlite: O
         assert len(tally.bind(OWNER).memories()) == 0
 
 
+@pytest.mark.sqlite
 def test_three_repairs_that_do_not_help_halt_it_until_a_person_resumes(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
