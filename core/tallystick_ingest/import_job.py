@@ -128,8 +128,7 @@ class ImportHandler:
                 goes_on = False
                 return {job.id: Ended("empty")}
             made = stored.made
-            jobs.note_progress(tx, job, stored.counters.seen, reading.row["total"])
-            jobs.count_anew(tx, job)
+            jobs.come_further(tx, job, stored.counters.seen, reading.row["total"])
             return {}
 
         work.commit(unit)

@@ -50,6 +50,11 @@ class Kills:
     """Kills that came after the end."""
 
 
+def say(what: str) -> None:
+    """Show how far a long measurement is, beside what it prints."""
+    print(what, file=sys.stderr, flush=True)
+
+
 def write_mailbox(file: Path, count: int) -> None:
     """Write an mbox of messages of 40 to 200 words, each with a word of its own."""
     chance = random.Random(7)
@@ -128,7 +133,8 @@ def _run(place: Path, box: Path, lives: list[float]) -> tuple[float, float, floa
     command = [sys.executable, "-m", "tests.benchmarks.ingest_kills"]
     command += ["--place", str(place), "--resume", import_id]
     before, starts, killed, unkilled, took = _processor_time(), 0.0, 0, 0, 0.0
-    for life in [*lives, None]:
+    for number, life in enumerate([*lives, None]):
+        say(f"{place.name}: process {number + 1} of {len(lives) + 1}")
         child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert child.stdout is not None
         starts += float(child.stdout.readline())

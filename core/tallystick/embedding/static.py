@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,10 +82,7 @@ class Table:
         if "" in words or "<" in text or _SPACE in text or max(map(len, words)) > _LONG_WORD:
             ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
             return ids
-        rows: list[int] = []
-        for word in words:
-            rows += self._of_word(word)
-        return rows + last
+        return [*chain.from_iterable(map(self._of_word, words)), *last]
 
     def embed(self, texts: Sequence[str], *, whole: bool = False) -> NDArray[np.float32]:
         """Return unit vectors, shape (len(texts), dimension), in the order given: the mean of each

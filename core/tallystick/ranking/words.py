@@ -156,10 +156,8 @@ def _surfaces(text: str) -> list[str]:
     """
     if text.isascii():
         compounds = _ASCII_COMPOUND.findall(text)
-        return [
-            _cached_surface(compound) if len(compound) <= _LONGEST else _surface(compound)
-            for compound in compounds
-        ]
+        is_short = max(map(len, compounds), default=0) <= _LONGEST
+        return list(map(_cached_surface if is_short else _surface, compounds))
     return [surface for surface, _ in _tokens(text)]
 
 

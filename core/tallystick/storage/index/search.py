@@ -413,7 +413,7 @@ def without_vector(connection: Connection, fingerprint: str, docs: Sequence[int]
     version of its memory.
     """
     values = {"docs": integer_list(connection, docs), "fingerprint": fingerprint}
-    return {doc: version for doc, version in _WITHOUT_VECTOR(connection, values)}
+    return dict(_WITHOUT_VECTOR(connection, values))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, delete, exists, func, insert, select, update
 
 from tallystick.storage.engine import tables, texts
-from tallystick.storage.rows import parts
+from tallystick.storage.engine.prepared import Prepared, insert_row
+from tallystick.storage.rows import memories, parts
 
 _d, _a, _c, _m, _v = (
     tables.documents,
@@ -18,6 +19,7 @@ _d, _a, _c, _m, _v = (
     tables.vectors,
 )
 _PAGE = 500
+_ADD_DOCUMENT, _ADD_CHUNK = Prepared(insert_row(_d)), Prepared(insert_row(_c))
 Row = Mapping[str, Any]
 """The columns of a row, by name."""
 
@@ -36,7 +38,7 @@ def add_documents(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert documents; columns that a row lacks are empty."""
     if rows:
         names = _d.columns.keys()
-        tx.execute(insert(_d), [{name: row.get(name) for name in names} for row in rows])
+        _ADD_DOCUMENT(tx, [{name: row.get(name) for name in names} for row in rows])
 
 
 def update_document(tx: Connection, document_id: str, **values: Any) -> None:
@@ -81,20 +83,14 @@ class NewChunk(NamedTuple):
 
 def add_chunks(tx: Connection, scope_id: int, chunks: Sequence[NewChunk]) -> None:
     """Note that memories are the chunks of documents."""
-    for start in range(0, len(chunks), _PAGE):
-        page = {each.memory_id: each for each in chunks[start : start + _PAGE]}
-        query = select(_m.c.doc, _m.c.id).where(_m.c.id.in_(list(page)))
-        rows = [
-            {
-                "doc": row.doc,
-                "scope_id": scope_id,
-                "document_id": page[row.id].document_id,
-                "position": page[row.id].position,
-                "is_current": True,
-            }
-            for row in tx.execute(query)
-        ]
-        tx.execute(insert(_c), rows)
+    if not chunks:
+        return
+    docs = memories.docs_of(tx, [each.memory_id for each in chunks])
+    rows = [
+        {**each._asdict(), "doc": docs[each.memory_id], "scope_id": scope_id, "is_current": True}
+        for each in chunks
+    ]
+    _ADD_CHUNK(tx, rows)
 
 
 def set_current(tx: Connection, docs: Sequence[int], is_current: bool) -> None:

@@ -68,6 +68,11 @@ _SELECT = (
 _Row = namedtuple("_Row", _SELECT.selected_columns.keys())  # type: ignore[misc] # the columns are those of the table
 _BY_ID = Prepared(_SELECT.where(_m.c.id == bindparam("id")))
 _BY_IDS = PreparedIn(_SELECT, _m.c.id)
+_BODIES = PreparedIn(
+    select(_m.c.id, _v.c.body).join(_v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version)),
+    _m.c.id,
+)
+_DOCS = PreparedIn(select(_m.c.id, _m.c.doc), _m.c.id)
 _BY_DOCS = Prepared(
     _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
@@ -315,6 +320,19 @@ def ids_of(connection: Connection, docs: Sequence[int]) -> list[str]:
             select(_m.c.id).where(_m.c.doc.in_(docs[start : start + 500]))
         ).scalars()
     ]
+
+
+def speakers_of(connection: Connection, ids: Collection[str]) -> dict[str, str]:
+    """Return who said memories, by their ids, where somebody is named."""
+    bodies = (
+        (memory_id, parsed_body(body)) for memory_id, body in _BODIES(connection, ids) if body
+    )
+    return {memory_id: body["speaker"] for memory_id, body in bodies if body.get("speaker")}
+
+
+def docs_of(connection: Connection, ids: Collection[str]) -> dict[str, int]:
+    """Return the numbers of memories by their ids."""
+    return dict(_DOCS(connection, ids))
 
 
 def get_docs(
