@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, Exists, delete, exists, func, insert, select, update
 
 from tallystick.storage.engine import tables, texts
 from tallystick.storage.engine.prepared import Prepared, insert_row
@@ -116,9 +116,13 @@ def chunks_of(
     return found
 
 
-def unembedded(connection: Connection, document_ids: Collection[str], fingerprint: str) -> set[str]:
-    """Return those of some documents of which a chunk has no vector of an embedder yet."""
-    has_vector = exists().where(_v.c.doc == _c.c.doc, _v.c.fingerprint == fingerprint)
+def unembedded(
+    connection: Connection, document_ids: Collection[str], fingerprint: str | None
+) -> set[str]:
+    """Return those of some documents of which a chunk has no vector of an embedder yet; of any
+    embedder, where its fingerprint is not known.
+    """
+    has_vector = _has_vector(fingerprint)
     wanted, found = sorted(document_ids), set[str]()
     for start in range(0, len(wanted), _PAGE):
         query = (
@@ -135,10 +139,17 @@ def unembedded(connection: Connection, document_ids: Collection[str], fingerprin
     return found
 
 
-def waiting_count(connection: Connection, import_id: str, fingerprint: str) -> int:
-    """Return the number of records of an import of which a chunk has no vector yet."""
+def _has_vector(fingerprint: str | None) -> Exists:
+    here = exists().where(_v.c.doc == _c.c.doc)
+    return here if fingerprint is None else here.where(_v.c.fingerprint == fingerprint)
+
+
+def waiting_count(connection: Connection, import_id: str, fingerprint: str | None) -> int:
+    """Return the number of records of an import of which a chunk has no vector yet; see
+    `unembedded`.
+    """
     records = tables.source_records
-    has_vector = exists().where(_v.c.doc == _c.c.doc, _v.c.fingerprint == fingerprint)
+    has_vector = _has_vector(fingerprint)
     query = (
         select(func.count(func.distinct(records.c.document_id)))
         .join(_c, _c.c.document_id == records.c.document_id)
