@@ -599,7 +599,7 @@ def test_an_export_takes_documents_along(
         imported(tally, ada, folder)
         ada.operator.export(tmp_path / "out", scopes=["private:ada"], mode="apply")
         expected = [each.dump() for each in Ingest(ada).documents()]
-    with Tally.open(tmp_path / "new", owner=owner, settings=settings()) as tally:
+    with Tally.open(tmp_path / "new", owner=owner, settings=settings(), background=False) as tally:
         ada = tally.bind(owner)
         ada.operator.import_from(tmp_path / "out")
         assert [each.dump() for each in Ingest(ada).documents()] == expected
