@@ -104,7 +104,8 @@ RARE |= {
 }
 OFTEN = {"remember": 4.0, "recall": 3.0, "forget": 1.0, "get": 2.0, "memories": 2.0}
 """What stores texts and gives them back: a third of the calls, with few of the optional arguments,
-however many operations there are. Only where a caller sees texts of its own does it mean anything that it sees none of others.
+however many operations there are. Only where a caller sees texts of its own does it mean anything
+that it sees none of others.
 """
 CANARY = re.compile(r"canary-(\d+)-")
 
