@@ -90,8 +90,8 @@ def work(place: Path, import_id: str) -> None:
 
 
 def measure(place: Path, messages: int, kills: int) -> Kills:
-    """Import a mailbox undisturbed, with kills, and undisturbed again; the tally of the second one stays at
-    `place / "killed"`.
+    """Import a mailbox undisturbed, with kills, and undisturbed again; the tally of the second one
+    stays at `place / "killed"`.
     """
     place.mkdir(parents=True, exist_ok=True)
     box = place / "letters.mbox"

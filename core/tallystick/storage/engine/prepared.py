@@ -183,6 +183,49 @@ class PreparedUpdate(Prepared):
         return _row_count
 
 
+class PreparedRow(Prepared):
+    """An insert of which `gathered` stores many rows at once."""
+
+    def __call__(
+        self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> Any:
+        """Same as `Prepared`; within `gathered` it runs at the end of that."""
+        waiting: dict[PreparedRow, list[Mapping[str, Any]]] | None = connection.info.get(_GATHERED)
+        if waiting is None:
+            return super().__call__(connection, values)
+        waiting.setdefault(self, []).extend([values] if isinstance(values, Mapping) else values)
+        return []
+
+
+_GATHERED = "tallystick.gathered_rows"
+
+
+@contextmanager
+def gathered(connection: Connection) -> Iterator[None]:
+    """Hold back the rows of each `PreparedRow` within the block and store them together at its end,
+    in the order in which the statements came first. Whoever reads them before calls `settle`. On
+    PostgreSQL nobody waits for an insert, and each goes at once.
+    """
+    if connection.dialect.name == "postgresql" or _GATHERED in connection.info:
+        yield
+        return
+    connection.info[_GATHERED] = {}
+    try:
+        yield
+        settle(connection)
+    finally:
+        del connection.info[_GATHERED]
+
+
+def settle(connection: Connection) -> None:
+    """Store the rows that `gathered` holds back."""
+    waiting: dict[PreparedRow, list[Mapping[str, Any]]] = connection.info.get(_GATHERED, {})
+    held = dict(waiting)
+    waiting.clear()
+    for statement, rows in held.items():
+        Prepared.__call__(statement, connection, rows)
+
+
 class PreparedInsert(Prepared):
     """An insert of one row that returns the integer key which the database chose for it."""
 

@@ -28,7 +28,13 @@ from tallystick.ranking.segment import Entry
 from tallystick.records import text_digest
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.dialects import text_position
-from tallystick.storage.engine.prepared import Prepared, insert_row, integer_list, upsert
+from tallystick.storage.engine.prepared import (
+    Prepared,
+    PreparedRow,
+    insert_row,
+    integer_list,
+    upsert,
+)
 from tallystick.storage.index.marks import Mark, rows_behind
 from tallystick.storage.rows.jobs import EMBED
 
@@ -39,7 +45,7 @@ _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
 _ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names", "labels", "subject")
-_SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
+_SHOW = PreparedRow(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
 _LACKING = (
     select(_x.c.doc, _m.c.version)
     .join(_m, _m.c.doc == _x.c.doc)

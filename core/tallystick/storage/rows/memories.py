@@ -38,8 +38,10 @@ from tallystick.storage.engine.prepared import (
     Prepared,
     PreparedIn,
     PreparedInsert,
+    PreparedRow,
     insert_row,
     integer_list,
+    settle,
 )
 from tallystick.storage.rows.memory_versions import add_version, parsed_body
 from tallystick.storage.rows.scopes import ScopeRow
@@ -104,12 +106,12 @@ _NEXT_DOC = Prepared(
 NEXT_DOC: Read = (_NEXT_DOC, {})
 """Read ahead of a unit that inserts a memory: its number."""
 _INSERT_AS = Prepared(_INSERT_TEXT.replace('("id"', '("doc", "id"').replace("(:id", "(:doc, :id"))
-_INSERT_SOURCE = Prepared(insert_row(_s))
+_INSERT_SOURCE = PreparedRow(insert_row(_s))
 _NEW_SOURCE = {
     name: Source.model_fields[name].default
     for name in ("privacy_class", "lifecycle_state", "schema_version")
 }
-_LINK = Prepared(insert_row(_ms, "doc", "source_id", "ordinal"))
+_LINK = PreparedRow(insert_row(_ms, "doc", "source_id", "ordinal"))
 _LINK_NEXT = Prepared(
     'INSERT INTO "memory_sources" (doc, source_id, ordinal) '
     "SELECT :doc, :source_id, count(*) FROM memory_sources WHERE doc = :doc",
@@ -295,6 +297,7 @@ def add_source(
 def link_source(tx: Connection, doc: int, source_id: str, *, ordinal: int | None = None) -> None:
     """Link a memory to a source that it was derived from; the ordinal defaults to the next one."""
     if ordinal is None:
+        settle(tx)
         _LINK_NEXT(tx, {"doc": doc, "source_id": source_id})
     else:
         _LINK(tx, {"doc": doc, "source_id": source_id, "ordinal": ordinal})
