@@ -106,7 +106,6 @@ ADD: Route = _route(
 
 _CHANGED = ("reason", "if_version", "idempotency_key")
 _DECIDED = ("reason", "idempotency_key")
-_IMPORTED = {"changes": "options", "by": "schedule"}
 
 MANAGE: Mapping[str, Route] = {
     "modify": _route("modify", *_CHANGED, "changes", asks=True, id="memory_id"),
@@ -157,9 +156,16 @@ MANAGE: Mapping[str, Route] = {
     "synthesize_draft": _route("synthesize_draft", id="synthesis_id"),
     "synthesize_verify": _route("synthesize_verify", id="synthesis_id"),
     "replay": _route("replay", tool="memory_replay", id="step_id", changes="recipe"),
-    "crawl": _route("start_import", tool="memory_crawl", query="target", **_IMPORTED),
+    "crawl": _route(
+        "start_import", tool="memory_crawl", query="target", changes="options", by="schedule"
+    ),
     "sync": _route(
-        "start_import", tool="memory_sync", query="target", field="adapter", **_IMPORTED
+        "start_import",
+        tool="memory_sync",
+        query="target",
+        field="adapter",
+        changes="options",
+        by="schedule",
     ),
     "refresh": _route("resync_import", tool="memory_refresh", id="import_id"),
     "import_status": _route("import_status", tool="memory_import_status", id="import_id"),

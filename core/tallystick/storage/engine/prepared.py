@@ -23,7 +23,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam
+from sqlalchemy import ColumnElement, Connection, Table, bindparam
 from sqlalchemy.sql import ClauseElement
 
 from tallystick.storage.engine import tables
@@ -152,7 +152,8 @@ class PreparedIn:
     for a column that SQLite stores packed, where `integer_list` does not serve.
     """
 
-    def __init__(self, query: Select[Any], column: ColumnElement[Any]) -> None:
+    def __init__(self, query: Any, column: ColumnElement[Any]) -> None:
+        """Take a `select` of any columns."""
         self._query, self._column = query, column
         self._of: dict[int, Prepared] = {}
 
