@@ -49,9 +49,9 @@ def record_of(
         version=digest,
         dedupe_key=digest,
         body=body,
-        media_type=media_type,
+        media_type=stored_id(media_type),
         title=title,
-        url=url,
+        url=None if url is None else stored_id(url),
     )
 
 

@@ -95,7 +95,7 @@ def _read(context: MemoryContext, reading: Reading) -> None:
         worked, begun = int((now - begun) * 1_000_000), now
         commit(
             lambda tx, batch=batch, page=page, worked=worked: store_page(
-                tx, context, reading, batch, page.cursor, worked
+                tx, context, reading, batch, page, worked
             ),
             "import.store",
         )

@@ -79,7 +79,9 @@ class Corpus:
     has vanished. A feed of changes says `Removed` instead.
     """
     size: int | None = None
-    """Records in it, where that is known before they are read."""
+    """Records in it, where that is known before they are read; where only their bytes are, the
+    checkpoints say which share was read.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,10 @@ class Checkpoint:
     """A place from which `records` goes on: all that was yielded before it is taken."""
 
     cursor: str
+    share: float | None = None
+    """How much of the corpus lies before it, from 0 to 1, where that can be told: from it follows
+    how long the rest takes.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

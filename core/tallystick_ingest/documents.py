@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tallystick.access import visible_docs
-from tallystick.errors import NotFound
 from tallystick.memory import MemoryContext
 from tallystick.records import (
     Actor,
@@ -20,7 +19,7 @@ from tallystick.records import (
 from tallystick.storage import Connection, ScopeRow
 from tallystick.storage.rows import documents, memories, scopes
 from tallystick.storage.rows.documents import StoredChunk
-from tallystick_ingest.preparing import fingerprint_of
+from tallystick_ingest.visible import visible_document
 
 _OF_BODY = (
     "title",
@@ -37,24 +36,9 @@ _OF_BODY = (
 )
 
 
-def visible_document(
-    connection: Connection, context: MemoryContext, actor: Actor, document_id: str
-) -> tuple[Mapping[str, Any], ScopeRow]:
-    """Return a document and its scope. Raises NotFound alike for hidden and for absent ones."""
-    row = documents.find_document(connection, document_id)
-    scope = None if row is None else scopes.get_by_id(connection, row["scope_id"])
-    if (
-        row is None
-        or scope is None
-        or not context.gate.decide(connection, actor, "read", scope.scope).allowed
-    ):
-        raise NotFound(f"There is no document {document_id!a} that {actor.user} may see.")
-    return row, scope
-
-
 def get_document(context: MemoryContext, actor: Actor, document_id: str) -> Document:
     """Return a document. Raises NotFound."""
-    fingerprint = fingerprint_of(context)
+    fingerprint = context.settled_fingerprint()
     with context.store.database.read() as connection:
         row, scope = visible_document(connection, context, actor, document_id)
         [document] = _documents_of(connection, [row], scope, fingerprint)
@@ -80,7 +64,7 @@ def list_documents(
     NotFound for an unknown `before`.
     """
     context.gate.require(actor, "read", scope)
-    fingerprint = fingerprint_of(context)
+    fingerprint = context.settled_fingerprint()
     with context.store.database.read() as connection:
         last = None
         if before is not None:
@@ -103,9 +87,7 @@ def _documents_of(
 ) -> list[Document]:
     ids = [row["id"] for row in rows]
     chunks = documents.chunks_of(connection, ids)
-    waiting = (
-        set[str]() if fingerprint is None else documents.unembedded(connection, ids, fingerprint)
-    )
+    waiting = documents.unembedded(connection, ids, fingerprint)
     return [
         _document_of(row, scope, chunks.get(row["id"], []), row["id"] in waiting) for row in rows
     ]

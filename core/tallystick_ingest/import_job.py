@@ -22,6 +22,7 @@ from tallystick_ingest.imports import IMPORT
 from tallystick_ingest.preparing import Batch, Source, stored_id
 from tallystick_ingest.reading import (
     GOES_ON,
+    Page,
     Reading,
     complete_import,
     pages,
@@ -105,7 +106,7 @@ class ImportHandler:
             batch = prepare_page(self._context, reading, page)
             now = time.monotonic()
             worked, begun = int((now - begun) * 1_000_000), now
-            if not self._commit(work, job, reading, batch, page.cursor, worked):
+            if not self._commit(work, job, reading, batch, page, worked):
                 return
         self._complete(work, job, reading)
 
@@ -115,7 +116,7 @@ class ImportHandler:
         job: jobs.LeasedJob,
         reading: Reading,
         batch: Batch,
-        cursor: str | None,
+        page: Page,
         worked: int,
     ) -> bool:
         """Store a batch with its checkpoint; return False where the import was paused meanwhile."""
@@ -123,13 +124,12 @@ class ImportHandler:
 
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
             nonlocal goes_on, made
-            stored = store_page(tx, self._context, reading, batch, cursor, worked)
+            stored = store_page(tx, self._context, reading, batch, page, worked)
             if stored is None:
                 goes_on = False
                 return {job.id: Ended("empty")}
             made = stored.made
-            jobs.note_progress(tx, job, stored.counters.seen, reading.row["total"])
-            jobs.count_anew(tx, job)
+            jobs.come_further(tx, job, stored.counters.seen, stored.total)
             return {}
 
         work.commit(unit)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tallystick.errors import NotFound, StateConflict
+from tallystick.errors import StateConflict
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
@@ -27,7 +27,8 @@ from tallystick.storage.rows import documents, job_list, jobs, scopes, source_ro
 from tallystick.storage.rows.source_rows import StoredRecord
 from tallystick_ingest.adapters import load_adapter, require_place
 from tallystick_ingest.contract import Corpus, SourceAdapter
-from tallystick_ingest.preparing import fingerprint_of, source_key
+from tallystick_ingest.preparing import source_key
+from tallystick_ingest.visible import visible_import
 
 IMPORT = "import"
 """The kind of job that reads a source."""
@@ -254,7 +255,7 @@ def _require_state(row: Mapping[str, Any], state: ImportState, allowed: tuple[st
 
 def get_import(context: MemoryContext, actor: Actor, import_id: str) -> Import:
     """Return an import as it stands. Raises NotFound alike for hidden and for absent ones."""
-    fingerprint = fingerprint_of(context)
+    fingerprint = context.settled_fingerprint()
     with context.store.database.read() as connection:
         row, scope = visible_import(connection, context, actor, import_id)
         return _import_of(connection, row, scope, fingerprint)
@@ -267,7 +268,7 @@ def list_imports(
     `before`.
     """
     context.gate.require(actor, "read", scope)
-    fingerprint = fingerprint_of(context)
+    fingerprint = context.settled_fingerprint()
     with context.store.database.read() as connection:
         last = None
         if before is not None:
@@ -290,27 +291,33 @@ def list_records(
     after: str,
 ) -> list[ImportedRecord]:
     """Return the records that an import saw last, by their ids. Raises NotFound."""
-    stored = {"embedding_pending" if each == "indexed" else each for each in states}
+    stored = sorted({"embedding_pending" if each == "indexed" else each for each in states})
+    listed = list[ImportedRecord]()
     with context.store.database.read() as connection:
         visible_import(connection, context, actor, import_id)
-        rows = source_rows.records_of(
-            connection, import_id, sorted(stored), after=after, limit=limit
-        )
-    records = _records_of(context, rows)
-    return [each for each in records if not states or each.state in states]
+        # Which of those that are stored have their vectors is told of a page that was read.
+        while rows := source_rows.records_of(
+            connection, import_id, stored, after=after, limit=limit
+        ):
+            records = _records_of(connection, context, rows)
+            listed += [each for each in records if not states or each.state in states]
+            after = rows[-1].record_id
+            if len(listed) >= limit or len(rows) < limit:
+                break
+    return listed[:limit]
 
 
 def record_status(context: MemoryContext, row: StoredRecord) -> ImportedRecord:
     """Return what is known of a record, with how far it is."""
-    return _records_of(context, [row])[0]
+    with context.store.database.read() as connection:
+        return _records_of(connection, context, [row])[0]
 
 
-def _records_of(context: MemoryContext, rows: list[StoredRecord]) -> list[ImportedRecord]:
-    fingerprint, waiting = fingerprint_of(context), set[str]()
+def _records_of(
+    connection: Connection, context: MemoryContext, rows: list[StoredRecord]
+) -> list[ImportedRecord]:
     named = {each.document_id for each in rows if each.document_id is not None}
-    if fingerprint is not None:
-        with context.store.database.read() as connection:
-            waiting = documents.unembedded(connection, named, fingerprint)
+    waiting = documents.unembedded(connection, named, context.settled_fingerprint())
     return [_record_of(row, waiting) for row in rows]
 
 
@@ -322,21 +329,6 @@ def _record_of(row: StoredRecord, waiting: set[str]) -> ImportedRecord:
             **({"state": "indexed"} if is_done else {}),
         }
     )
-
-
-def visible_import(
-    connection: Connection, context: MemoryContext, actor: Actor, import_id: str
-) -> tuple[Mapping[str, Any], ScopeRow]:
-    """Return an import and its scope. Raises NotFound alike for hidden and for absent ones."""
-    row = source_rows.find_import(connection, import_id)
-    scope = None if row is None else scopes.get_by_id(connection, row["scope_id"])
-    if (
-        row is None
-        or scope is None
-        or not context.gate.decide(connection, actor, "read", scope.scope).allowed
-    ):
-        raise NotFound(f"There is no import {import_id!a} that {actor.user} may see.")
-    return row, scope
 
 
 def is_newest(connection: Connection, row: Mapping[str, Any]) -> bool:
@@ -379,9 +371,6 @@ def _import_of(
         vanished = source_rows.count_vanished(
             connection, scope.id, row["source"], row["id"], lists_all=row["lists_all"]
         )
-    waiting = (
-        0 if fingerprint is None else documents.waiting_count(connection, row["id"], fingerprint)
-    )
     return Import(
         **{
             name: row[name]
@@ -393,7 +382,7 @@ def _import_of(
         scope=scope.scope,
         state=state,
         counters=counters,
-        waiting=waiting,
+        waiting=documents.waiting_count(connection, row["id"], fingerprint),
         vanished=vanished,
         seconds_left=left,
         error_code=row["error_code"] or (None if failed is None else failed.error_code),

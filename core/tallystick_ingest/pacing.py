@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tallystick_ingest.contract import (
     CHECKPOINT_BYTES,
@@ -16,12 +16,16 @@ _RECORDS = 25
 
 
 def with_checkpoints(
-    items: Iterable[tuple[str, Yielded | None]], start: str | None = None
+    items: Iterable[tuple[str, Yielded | None]],
+    start: str | None = None,
+    *,
+    share_before: Callable[[str], float | None] = lambda _: None,
 ) -> Iterator[Yielded]:
     """Yield items with checkpoints between them, and one at the end.
 
     Each item comes with the cursor of the place behind it; None moves the cursor alone. `start` is
     the cursor of the place before the first: without it and without an item nothing is yielded.
+    `share_before` tells from a cursor how much of the corpus lies before it, from 0 to 1.
     """
     cursor, records, size = start, 0, 0
     for behind, item in items:
@@ -29,13 +33,13 @@ def with_checkpoints(
             weight = bytes_of(item)
             if records == _RECORDS or (records and size + weight > CHECKPOINT_BYTES):
                 if cursor is not None:
-                    yield Checkpoint(cursor)
+                    yield Checkpoint(cursor, share_before(cursor))
                 records = size = 0
             yield item
             records, size = records + 1, size + weight
         cursor = behind
     if cursor is not None:
-        yield Checkpoint(cursor)
+        yield Checkpoint(cursor, share_before(cursor))
 
 
 def bytes_of(item: Yielded) -> int:

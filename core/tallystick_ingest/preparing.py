@@ -137,7 +137,7 @@ def prepare_batch(
 
 def is_same(stored: StoredRecord | None, version: str) -> bool:
     """Return True if a record is stored, or was left out, at a version."""
-    return stored is not None and stored.version == version and not stored.is_gone
+    return stored is not None and stored.version == stored_id(version) and not stored.is_gone
 
 
 def fingerprint_of(context: MemoryContext) -> str | None:
@@ -180,10 +180,10 @@ def _prepare_text(
     title = _name(record.title or found.title or record.record_id)
     metadata = json.loads(json.dumps(dict(record.metadata), default=str))
     about: JsonObject = {
-        "url": record.url,
-        "parent_url": record.parent_url,
-        "participants": list(record.participants),
-        "thread": record.thread,
+        "url": _stored(record.url),
+        "parent_url": _stored(record.parent_url),
+        "participants": [stored_id(each) for each in record.participants],
+        "thread": _stored(record.thread),
         "metadata": metadata,
     }
     labels = tuple(map(_name, record.labels))[:MOST_TAGS]
@@ -236,7 +236,7 @@ def _reference(record: SourceRecord, title: str, about: JsonObject, author: str)
         source_type=kind,
         uri=address or stored_id(record.record_id),
         title=title,
-        version=record.version,
+        version=stored_id(record.version),
         author=str(people[0]) if isinstance(people, list) and people else None,
         metadata={"adapter": author} if author else {},
     )
@@ -314,6 +314,10 @@ def _attachment(context: MemoryContext, attachment: Attachment) -> Attachment:
 def stored_id(record_id: str) -> str:
     """Return the id of a record as every database can store it."""
     return record_id if is_storable(record_id) else ascii(record_id)
+
+
+def _stored(text: str | None) -> str | None:
+    return None if text is None else stored_id(text)
 
 
 def _name(text: str) -> str:

@@ -45,6 +45,8 @@ class Page(NamedTuple):
 
     records: list[Yielded]
     cursor: str | None
+    share: float | None = None
+    """How much of the corpus lies before its end, where its source can tell."""
 
 
 @dataclass
@@ -64,6 +66,7 @@ class Stored(NamedTuple):
 
     made: int
     counters: ImportCounters
+    total: int | None
 
 
 def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
@@ -75,7 +78,7 @@ def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
         if isinstance(each, Checkpoint):
             if records or each.cursor != cursor:
                 # One that says nothing new is no progress, and forgives no attempt.
-                yield Page(records, each.cursor)
+                yield Page(records, each.cursor, each.share)
             records, size, cursor = [], 0, each.cursor
             continue
         records.append(each)
@@ -119,11 +122,11 @@ def store_page(
     context: MemoryContext,
     reading: Reading,
     batch: Batch,
-    cursor: str | None,
+    page: Page,
     worked: int,
 ) -> Stored | None:
-    """Store a batch with its checkpoint; None where the import was paused or ended meanwhile.
-    `worked` are microseconds.
+    """Store the batch of a page with its checkpoint; None where the import was paused or ended
+    meanwhile. `worked` are microseconds.
     """
     row = source_rows.find_import(tx, reading.row["id"])
     if row is None or row["state"] not in GOES_ON:
@@ -132,18 +135,22 @@ def store_page(
     write = MemoryWrite(tx, context, reading.actor, now, row["id"])
     stored = store_batch(write, reading.source, batch)
     counters = add_counters(ImportCounters.load(json.loads(row["counters"])), stored.counters)
+    total = row["total"]
+    if page.share:
+        total = max(counters.seen, round(counters.seen / page.share))
     source_rows.update_import(
         tx,
         row["id"],
         state="running",
-        cursor=row["cursor"] if cursor is None else cursor,
+        cursor=row["cursor"] if page.cursor is None else page.cursor,
+        total=total,
         counters=counters.dumps(),
         worked=row["worked"] + worked,
         error_code=None,
         error_text=None,
         updated_at=now,
     )
-    return Stored(stored.counters.chunks, counters)
+    return Stored(stored.counters.chunks, counters, total)
 
 
 def complete_import(

@@ -16,8 +16,9 @@ from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import documents, source_rows
 from tallystick.storage.rows.source_rows import StoredRecord
-from tallystick_ingest.imports import is_newest, visible_import
+from tallystick_ingest.imports import is_newest
 from tallystick_ingest.storing import remove_document
+from tallystick_ingest.visible import visible_import
 
 _PURPOSE = "import.remove"
 

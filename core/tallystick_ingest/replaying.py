@@ -13,9 +13,10 @@ from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import source_rows
 from tallystick_ingest.adapters import load_adapter, require_place
 from tallystick_ingest.contract import Checkpoint, Connector
-from tallystick_ingest.imports import record_status, visible_import
+from tallystick_ingest.imports import record_status
 from tallystick_ingest.preparing import Source, prepare_batch, stored_id
 from tallystick_ingest.storing import store_batch
+from tallystick_ingest.visible import visible_import
 
 
 def replay_record(

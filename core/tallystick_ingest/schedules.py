@@ -20,7 +20,7 @@ def next_due(schedule: str, after: int) -> int:
     """Return when a schedule is due next: microseconds UTC, as `after`. `schedule` is that of cron,
     of five fields. Raises InvalidInput for one that is none, MissingExtra.
     """
-    require("cronsim", extra="crawl")
+    require("cronsim", extra="mailbox")
     from cronsim import CronSim, CronSimError
 
     moment = datetime.fromtimestamp(after / 1_000_000, UTC)

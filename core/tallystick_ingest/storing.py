@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from tallystick.errors import StateConflict
 from tallystick.memory.change import apply_modify, forget_one
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.remember import PreparedMemory, ingest_one
+from tallystick.memory.remember import PreparedMemory, ingest_all
 from tallystick.records import ImportCounters, Memory
 from tallystick.storage.rows import documents, memories, parts, source_rows
 from tallystick.storage.rows.documents import NewChunk, StoredChunk
@@ -41,18 +41,26 @@ class StoredDocument(NamedTuple):
     """Memories that were made or changed."""
 
 
+class _Passage(NamedTuple):
+    """A passage to be stored at its place in a document."""
+
+    passage: PreparedMemory
+    document_id: str
+    position: int
+
+
 @dataclass
 class _New:
     """Rows of new documents, which are stored together."""
 
     documents: list[dict[str, Any]] = field(default_factory=list)
-    chunks: list[NewChunk] = field(default_factory=list)
+    passages: list[_Passage] = field(default_factory=list)
 
     def store(self, write: MemoryWrite, source: Source) -> None:
         """Store them."""
         documents.add_documents(write.tx, self.documents)
-        documents.add_chunks(write.tx, source.scope.id, self.chunks)
-        self.documents, self.chunks = [], []
+        _add_passages(write, source, self.passages)
+        self.documents, self.passages = [], []
 
 
 @dataclass
@@ -139,7 +147,7 @@ def _record(
         scope_id=source.scope.id,
         source=source.key,
         record_id=record_id,
-        version=prepared.record.version,
+        version=stored_id(prepared.record.version),
         dedupe=prepared.dedupe,
         state="embedding_pending",
         reason=None,
@@ -156,7 +164,7 @@ def _left_record(write: MemoryWrite, source: Source, left: Left) -> StoredRecord
         scope_id=source.scope.id,
         source=source.key,
         record_id=left.record_id,
-        version=left.version,
+        version=None if left.version is None else stored_id(left.version),
         dedupe=None,
         state="failed" if left.is_failure else "skipped",
         reason=left.reason,
@@ -178,8 +186,9 @@ def _add_document(
     if prepared.attachments:
         new.store(write, source)
         _add_attachments(write, source, prepared, document_id)
-    for position, each in enumerate(prepared.chunks):
-        new.chunks.append(_add_chunk(write, source, each, document_id, position))
+    new.passages += [
+        _Passage(each, document_id, position) for position, each in enumerate(prepared.chunks)
+    ]
     return StoredDocument(document_id, "created", len(prepared.chunks))
 
 
@@ -220,12 +229,18 @@ def _add_attachments(
     )
 
 
-def _add_chunk(
-    write: MemoryWrite, source: Source, chunk: PreparedMemory, document_id: str, position: int
-) -> NewChunk:
-    """Store a passage as a memory."""
-    own = placed(chunk, document_id, position, write.now)
-    return NewChunk(ingest_one(write, source.scope, own).id, document_id, position)
+def _add_passages(write: MemoryWrite, source: Source, passages: Sequence[_Passage]) -> None:
+    """Store passages as memories, and where they stand."""
+    stored = ingest_all(
+        write,
+        source.scope,
+        [placed(each.passage, each.document_id, each.position, write.now) for each in passages],
+    )
+    chunks = [
+        NewChunk(memory.id, each.document_id, each.position)
+        for memory, each in zip(stored, passages, strict=True)
+    ]
+    documents.add_chunks(write.tx, source.scope.id, chunks)
 
 
 def _change_document(
@@ -247,12 +262,12 @@ def _change_document(
         return StoredDocument(document_id, "unchanged")
     there = documents.chunks_of(tx, [document_id]).get(document_id, [])
     stored = memories.get_docs(tx, [each.doc for each in there])
-    changed, added, back, gone = 0, list[NewChunk](), list[int](), list[int]()
+    changed, added, back, gone = 0, list[_Passage](), list[int](), list[int]()
     places = {each.position: each for each in there}
     for position, chunk in enumerate(prepared.chunks):
         place = places.pop(position, None)
         if place is None:
-            added.append(_add_chunk(write, source, chunk, document_id, position))
+            added.append(_Passage(chunk, document_id, position))
             continue
         changed += _change_chunk(write, source, chunk, document_id, place, stored[place.doc])
         if not place.is_current:
@@ -261,7 +276,7 @@ def _change_document(
         if place.is_current:
             changed += _forget_chunk(write, stored[place.doc], _WHY)
             gone.append(place.doc)
-    documents.add_chunks(tx, source.scope.id, added)
+    _add_passages(write, source, added)
     documents.set_current(tx, back, True)
     documents.set_current(tx, gone, False)
     values = _document_row(write, source, prepared)

@@ -256,9 +256,10 @@ def _forged(context: MemoryContext, connection: Connection, now: int, least: int
         return {}
     counts: Counter[str] = Counter()
     users: dict[str, bool] = {}
+    ids = [entry.subject_id for entry in added if entry.subject_id is not None]
+    speakers = memories.speakers_of(connection, ids)
     for entry in added:
-        stored = memories.get(connection, entry.subject_id or "", sources=False)
-        speaker = None if stored is None else stored.memory.speaker
+        speaker = speakers.get(entry.subject_id or "")
         if speaker is None or speaker == entry.actor.get("user"):
             continue
         if speaker not in users:

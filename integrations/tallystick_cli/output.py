@@ -112,7 +112,13 @@ def progress_bar(
     """Show a bar of progress beside the output: on standard error, and only for a person at a
     terminal. Yields the function that takes what is done and the total.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     console = terminal(stderr=True)
     columns = (
@@ -120,6 +126,7 @@ def progress_bar(
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit, markup=False),
+        TimeRemainingColumn(compact=True),
     )
     is_hidden = hidden or not console.is_terminal
     with Progress(*columns, console=console, disable=is_hidden) as bar:

@@ -156,9 +156,16 @@ MANAGE: Mapping[str, Route] = {
     "synthesize_draft": _route("synthesize_draft", id="synthesis_id"),
     "synthesize_verify": _route("synthesize_verify", id="synthesis_id"),
     "replay": _route("replay", tool="memory_replay", id="step_id", changes="recipe"),
-    "crawl": _route("start_import", tool="memory_crawl", query="target", changes="options"),
+    "crawl": _route(
+        "start_import", tool="memory_crawl", query="target", changes="options", by="schedule"
+    ),
     "sync": _route(
-        "start_import", tool="memory_sync", query="target", field="adapter", changes="options"
+        "start_import",
+        tool="memory_sync",
+        query="target",
+        field="adapter",
+        changes="options",
+        by="schedule",
     ),
     "refresh": _route("resync_import", tool="memory_refresh", id="import_id"),
     "import_status": _route("import_status", tool="memory_import_status", id="import_id"),

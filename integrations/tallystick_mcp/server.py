@@ -98,9 +98,10 @@ TOOLS: Mapping[str, _Tool] = {
         "unblock_task: on. submit_review: commits. complete_task: changes {hours, learnings}. "
         "archive: off the board. estimate: hours. prioritize: what next. detect_cycles: circles. "
         "link_alike: rules, patterns. replay: run a recorded step again. crawl: a site. "
-        "sync: a source by field. refresh: anew. import_status: progress. health: check for "
-        "problems. stats: space. synthesize_plan: a document. synthesize_draft: its sentences. "
-        "synthesize_verify: held to sources. rebuild_index: repair.",
+        "sync: a source by field; by: cron. refresh: anew. import_status: progress. "
+        "health: check for problems. stats: space. synthesize_plan: a document. "
+        "synthesize_draft: its sentences. synthesize_verify: held to sources. "
+        "rebuild_index: repair.",
         _CHANGES,
     ),
 }

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from threading import Event
 from typing import Any, NamedTuple
@@ -37,6 +38,8 @@ _LARGEST_IGNORE_FILE = 200_000
 _MOST_STARS = 3
 """In a part of a pattern."""
 _IGNORED = ".git"
+_MOST_COUNTED = 50_000
+"""Files that are counted before they are read, so that the start of an import is no wait."""
 
 
 class FilesSource:
@@ -80,7 +83,16 @@ class FilesSource:
     def corpus(self, target: str) -> Corpus:
         """Same as `SourceAdapter.corpus`; a folder by its real path."""
         root = self._root(target)
-        return Corpus(id=f"files:{root.as_posix()}", title=root.name or str(root))
+        return Corpus(
+            id=f"files:{root.as_posix()}", title=root.name or str(root), size=self._count(root)
+        )
+
+    def _count(self, root: Path) -> int | None:
+        """Return the number of files, None where there are more than are counted."""
+        if root.is_file():
+            return 1
+        count = sum(1 for _ in islice(_walk(root, (), self._exclude), _MOST_COUNTED + 1))
+        return count if count <= _MOST_COUNTED else None
 
     def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Same as `SourceAdapter.records`; a cursor is the path of the last file."""

@@ -52,14 +52,21 @@ class MailboxSource:
     def corpus(self, target: str) -> Corpus:
         """Same as `SourceAdapter.corpus`; by the real path of a mailbox."""
         path = _opened(target)
-        return Corpus(id=f"mailbox:{path.as_posix()}", title=path.stem or path.name)
+        messages = sum(1 for _ in _all_files(path)) if path.is_dir() else None
+        identity = f"mailbox:{path.as_posix()}"
+        return Corpus(id=identity, title=path.stem or path.name, size=messages)
 
     def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Same as `SourceAdapter.records`. Raises NotOfFormat."""
         path = _opened(target)
         if path.is_dir():
             return with_checkpoints(_maildir(path, checkpoint or "", known), checkpoint or "")
-        return with_checkpoints(_mbox(path, int(checkpoint or 0), known), checkpoint or "0")
+        size = max(1, path.stat().st_size)
+        return with_checkpoints(
+            _mbox(path, int(checkpoint or 0), known),
+            checkpoint or "0",
+            share_before=lambda cursor: min(1.0, int(cursor) / size),
+        )
 
 
 def _opened(target: str) -> Path:
@@ -152,6 +159,11 @@ def _maildir(root: Path, cursor: str, known: Known) -> Iterator[tuple[str, Yield
             else:
                 item = read_message(raw, name, folder.lstrip("."), tuple(labels), known)
             yield json.dumps([folder, unique]), item
+
+
+def _all_files(root: Path) -> Iterator[tuple[str, str, Path]]:
+    for folder in ("", *_subfolders(root)):
+        yield from _files(root / folder)
 
 
 def _subfolders(root: Path) -> Iterator[str]:

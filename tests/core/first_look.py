@@ -34,7 +34,7 @@ FIRST_LOOK = {
     "memory/test_secrets.py": "upkeep/imported_secrets",
     "ingest/test_imports.py": "ingest/adapters ingest/health ingest/import_job ingest/ingest "
     "ingest/preparing ingest/previewing ingest/reading ingest/schedules "
-    "ingest/removal ingest/replaying ingest/storing storage/rows/source_rows "
+    "ingest/removal ingest/replaying ingest/storing ingest/visible storage/rows/source_rows "
     "errors/sources storage/engine/document_tables",
     "../integrations/test_loaders.py": "ingest/at_once ingest/loaded",
     "ingest/test_documents.py": "ingest/adding records/documents storage/rows/documents",

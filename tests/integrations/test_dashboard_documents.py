@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.records import JsonObject
+from tallystick.settings import Settings
 from tallystick_ingest import Ingest
 from tallystick_server.guard import COOKIE
 
@@ -117,3 +118,31 @@ def test_nobody_else_sees_a_document_or_an_import(there: Served, ada: Browser, b
     with Browser(there.tcp, there.token(BOB, token_class="session")) as bob:
         assert birds.name not in bob.get("documents").text
         assert {bob.get(each).status for each in links} == {404}
+
+
+def test_a_source_is_imported_after_a_preview_and_again(tmp_path: Path) -> None:
+    (tmp_path / "birds").mkdir()
+    (tmp_path / "birds" / "owl.md").write_text("# Owls\n\nThe owl hunts at night.")
+    settings = Settings.read(source_roots=(str(tmp_path / "birds"),))
+    ask = {"adapter": "files", "target": str(tmp_path / "birds"), "schedule": "0 3 * * *"}
+    with (
+        served(tmp_path, settings=settings) as there,
+        Browser(there.tcp, there.token(ADA, token_class="session")) as ada,
+    ):
+        preview = ada.send(ada.get("make/import").form("/make/import"), **ask)
+        assert "1 records owl.md" in preview.text
+        assert Ingest(there.tally.bind(ADA)).imports() == []
+        started = ada.send(preview.form("/make/import"))
+        assert "0 3 * * *" in started.text
+        there.tally.drain()
+        [done] = Ingest(there.tally.bind(ADA)).imports()
+        assert done.counters.stored == 1
+        [link] = [each for each in ada.get(f"source-imports/{done.id}").links if "/make/" in each]
+        again = ada.get(link).form("/make/import")
+        assert again.fields["target"] == ask["target"]
+        assert "Unchanged 1 records" in ada.send(again).text
+
+
+def test_a_source_outside_of_the_roots_is_refused_on_the_page(ada: Browser, tmp_path: Path) -> None:
+    form = ada.get("make/import").form("/make/import")
+    assert "source_roots" in ada.send(form, adapter="files", target=str(tmp_path)).text

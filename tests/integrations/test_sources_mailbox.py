@@ -354,3 +354,22 @@ def test_what_is_no_mailbox_is_refused_with_what_was_found(tmp_path: Path) -> No
 
     with pytest.raises(NotOfFormat, match="no mbox, which begins with 'From ': found applicat"):
         MailboxSource().records(str(tmp_path / "a.pdf"), None, lambda _: None)
+
+
+def test_a_checkpoint_of_an_mbox_says_which_share_of_its_bytes_was_read(tmp_path: Path) -> None:
+    box = _mbox(tmp_path / "mail.mbox", [_message(number) for number in range(100)])
+    places = [
+        item
+        for item in MailboxSource().records(str(box), None, lambda _: None)
+        if isinstance(item, Checkpoint)
+    ]
+    size = box.stat().st_size
+    assert [each.share for each in places] == [int(each.cursor) / size for each in places]
+    assert places[-1].share == 1
+
+
+def test_the_messages_of_a_maildir_are_counted(tmp_path: Path) -> None:
+    box = mailbox.Maildir(tmp_path / "mail")
+    box.add_folder("birds").add(_message(0))
+    box.add(_message(1))
+    assert MailboxSource().corpus(str(tmp_path / "mail")).size == 2

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +52,8 @@ class Table:
     rows: NDArray[np.float32]
     tokenizer: Tokenizer
     _of_word: Callable[[str], list[int]]
+    _space: int | None
+    """The row of the piece that a space behind the last word is."""
 
     @classmethod
     def of(cls, rows: NDArray[np.float32], tokenizer: Tokenizer) -> Table:
@@ -60,23 +63,26 @@ class Table:
             ids: list[int] = tokenizer.encode(word, add_special_tokens=False).ids
             return ids
 
-        return cls(rows, tokenizer, lru_cache(maxsize=_WORDS)(of_word))
+        space = tokenizer.token_to_id(_SPACE)
+        return cls(rows, tokenizer, lru_cache(maxsize=_WORDS)(of_word), space)
 
     def pieces(self, text: str) -> list[int]:
         """Return the rows of a text's pieces, in order.
 
         No piece of the vocabulary reaches over a single space, so that a text has the pieces of its
-        words. Where a text is no plain row of words (several spaces, a special token, the character
-        for a space), it is cut whole.
+        words; one space behind them, with which most slices end, is a piece by itself. Where a text
+        is no plain row of words (several spaces, a special token, the character for a space), it is
+        cut whole.
         """
         words = text.split(" ")
+        last: list[int] = []
+        if len(words) > 1 and not words[-1] and self._space is not None:
+            words.pop()
+            last = [self._space]
         if "" in words or "<" in text or _SPACE in text or max(map(len, words)) > _LONG_WORD:
             ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
             return ids
-        rows: list[int] = []
-        for word in words:
-            rows += self._of_word(word)
-        return rows
+        return [*chain.from_iterable(map(self._of_word, words)), *last]
 
     def embed(self, texts: Sequence[str], *, whole: bool = False) -> NDArray[np.float32]:
         """Return unit vectors, shape (len(texts), dimension), in the order given: the mean of each

@@ -279,12 +279,11 @@ def _store(
     if not living:
         return set()
     fingerprint = context.embedder.fingerprint
-    current = memories.get_docs(tx, [stored.doc for stored in living])
-    missing = search.without_vector(tx, fingerprint, [stored.doc for stored in living])
+    versions = search.without_vector(tx, fingerprint, [stored.doc for stored in living])
     rows = [
         (stored.doc, stored.scope_id, stored.memory.version, vector)
         for stored, vector in zip(living, vectors, strict=True)
-        if stored.doc in missing and current[stored.doc].memory.version == stored.memory.version
+        if versions.get(stored.doc) == stored.memory.version
     ]
     search.add_vectors(tx, rows, fingerprint)
     for scope_id in sorted({scope_id for _, scope_id, *_ in rows}):

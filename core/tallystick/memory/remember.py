@@ -8,6 +8,7 @@ that "yes" said twice is two turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from tallystick.access import require_no_widening
 from tallystick.errors import Denied, InvalidInput, PositionTaken
 from tallystick.memory.context import FollowUp, MemoryContext
-from tallystick.memory.links import link_new
+from tallystick.memory.links import LINKS, link_new
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.secrets import admit_memory
 from tallystick.records import (
@@ -43,6 +44,7 @@ from tallystick.records.framing import NOTICE, OPEN, without_recalls
 from tallystick.records.kinds import KINDS
 from tallystick.storage import Connection, ScopeRow
 from tallystick.storage.engine.batches import Read
+from tallystick.storage.engine.prepared import gathered
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import edges, journal, memories, occurrences, parts, scopes
 from tallystick.storage.rows.idempotency import IdempotentCall
@@ -315,7 +317,7 @@ def _ingest(
         revisions = {row.id: revision}
     context.known_scopes.keep(row)
     write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id, revisions)
-    results = [ingest_one(write, row, item) for item in prepared]
+    results = ingest_all(write, row, prepared)
     if call is not None:
         call.keep(tx, {"remembered": [result.dump() for result in results]}, at=write.now)
     return results
@@ -338,6 +340,24 @@ def _request_of(new: NewMemory) -> Json:
 
 _LATER = ("related_to", "depends_on", "contradicts", "entities", "replaces", "span")
 """Arguments without which a call is the one that it was before they came."""
+
+
+def ingest_all(
+    write: MemoryWrite, scope: ScopeRow, items: Sequence[PreparedMemory]
+) -> list[Remembered]:
+    """Store memories in their order; the rows of those that ask for nothing of one another are
+    stored together.
+    """
+    is_plain = len(items) > 1 and not any(map(_reads_others, items))
+    with gathered(write.tx) if is_plain else nullcontext():
+        return [ingest_one(write, scope, item) for item in items]
+
+
+def _reads_others(item: PreparedMemory) -> bool:
+    """Return True for a memory that may read the rows of those that are stored with it."""
+    new = item.new
+    is_linked = new.derived_from or any(getattr(new, name) for name in LINKS)
+    return bool(item.changes or item.jobs or is_linked or new.idempotency_key is not None)
 
 
 def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Remembered:

@@ -156,15 +156,14 @@ def _surfaces(text: str) -> list[str]:
     """
     if text.isascii():
         compounds = _ASCII_COMPOUND.findall(text)
-        return [
-            _cached_surface(compound) if len(compound) <= _LONGEST else _surface(compound)
-            for compound in compounds
-        ]
+        is_short = max(map(len, compounds), default=0) <= _LONGEST
+        return list(map(_cached_surface if is_short else _surface, compounds))
     return [surface for surface, _ in _tokens(text)]
 
 
 def _surface(compound: str) -> str:
-    return " ".join(surface for surface, _ in _compound(compound))
+    names, whole = _names(compound)
+    return " ".join(names if whole is None else [*names, whole])
 
 
 def _pairs(run: str) -> Iterator[tuple[str, str]]:
@@ -179,20 +178,25 @@ def _compound(compound: str) -> Sequence[tuple[str, str]]:
 
 
 def _split(compound: str) -> Sequence[tuple[str, str]]:
-    """The parts of a word, path or identifier, then each segment of several parts, then the
-    whole.
+    """The names of a word, path or identifier, each with its term."""
+    names, whole = _names(compound)
+    pairs = [(name, stem_word(name)) for name in names]
+    return pairs if whole is None else [*pairs, (whole, whole)]
+
+
+def _names(compound: str) -> tuple[list[str], str | None]:
+    """The parts of a word, path or identifier, with each segment of several parts behind its parts,
+    and the whole where it has several segments.
     """
-    pairs: list[tuple[str, str]] = []
+    if compound.isascii() and compound.isalpha() and compound.islower():
+        return [compound[:_LONGEST]], None
+    names: list[str] = []
     segments = [parts for segment in _SEGMENT.split(compound) if (parts := _parts(segment))]
     for parts in segments:
-        pairs.extend((part, stem_word(part)) for humps in parts for part in humps)
+        names.extend(part for humps in parts for part in humps)
         if len(parts) > 1 or len(parts[0]) > 1:
-            whole = _whole([parts])
-            pairs.append((whole, stem_word(whole)))
-    if len(segments) > 1:
-        whole = _whole(segments)
-        pairs.append((whole, whole))
-    return pairs
+            names.append(_whole([parts]))
+    return names, _whole(segments) if len(segments) > 1 else None
 
 
 _cached_split = lru_cache(maxsize=16_384)(_split)

@@ -87,7 +87,9 @@ class Import(Record):
     waiting: int = 0
     """Records that are found by their words and have no vectors yet."""
     total: int | None = None
-    """Records of the corpus, where that is known before they are read."""
+    """Records of the corpus: counted before they are read, or reckoned from how much of it was read
+    so far; None where neither can be told.
+    """
     seconds_left: int | None = None
     """How long the rest takes at the pace so far; None where that is not known."""
     vanished: int = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from starlette.responses import Response
 
 from tallystick.errors import InvalidInput
@@ -42,7 +44,10 @@ def _import(visit: Visit) -> Response:
     left = visit.call(
         "import_records", import_id=import_id, state=["skipped", "failed"], limit=_LISTED
     )
-    return visit.page("source_import.html", shown=shown, left=left)
+    again = {"scope": str(shown.scope), "adapter": shown.adapter, "target": shown.target}
+    if shown.options:
+        again["options"] = json.dumps(shown.options)
+    return visit.page("source_import.html", shown=shown, left=left, again=again)
 
 
 def _steer(visit: Visit) -> Response:

@@ -1,11 +1,12 @@
-"""Forms that make something: a memory, a reflection, a space or a member. Each shows first what
-would come of it.
+"""Forms that make something: a memory, a document, an import, a reflection, a space or a member.
+Each shows first what would come of it.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -79,6 +80,53 @@ def _add_document(visit: Visit) -> Response:
     title = visit.form.get("title", "").strip()
     added = visit.call("add_document", content=_needed(visit, "content"), name=name, title=title)
     return visit.go(f"/documents/{added.id}", note="remembered")
+
+
+def _import_preview(visit: Visit) -> Facts:
+    shown = visit.call("preview_import", **_import_of(visit))
+    kinds = {"New": "new", "Changed": "changed", "Gone from the source": "vanished"}
+    skipped = ", ".join(f"{count:,} {reason}" for reason, count in shown.skipped.items())
+    schedule = visit.form.get("schedule", "").strip()
+    return [
+        ("Source", f"{shown.adapter}: {shown.title}"),
+        *(
+            (title, _some(getattr(shown, kind), getattr(shown, f"{kind}_records")))
+            for title, kind in kinds.items()
+        ),
+        ("Unchanged", _some(shown.unchanged, ())),
+        ("Skipped", skipped),
+        ("Read", "" if shown.is_whole else "not to its end: it takes more than a minute"),
+        ("What is gone", "stays until somebody removes it" if shown.vanished else ""),
+        ("Again", schedule and f"{schedule}, in UTC"),
+        ("Kept in", str(visit.bound.scope)),
+        ("Read by", _readers(visit, visit.bound.scope)),
+    ]
+
+
+def _some(count: int, names: Sequence[str]) -> str:
+    """Return a number of records with the names of the first of them."""
+    return "\n".join([f"{count:,} records", *names[:_LISTED]]) if count else ""
+
+
+def _import(visit: Visit) -> Response:
+    schedule = visit.form.get("schedule", "").strip() or None
+    started = visit.call("start_import", **_import_of(visit), schedule=schedule)
+    return visit.go(f"/source-imports/{started.id}", note="importing")
+
+
+def _import_of(visit: Visit) -> dict[str, Any]:
+    text = visit.form.get("options", "").strip() or "{}"
+    try:
+        options = json.loads(text)
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise InvalidInput('options: they are an object of JSON, such as {"depth": 1}.')
+    return {
+        "target": _needed(visit, "target"),
+        "adapter": _needed(visit, "adapter"),
+        "options": options,
+    }
 
 
 def _reflect_preview(visit: Visit) -> Facts:
@@ -213,6 +261,21 @@ MAKINGS: Mapping[str, Making] = {
             ),
             _document_preview,
             _add_document,
+        ),
+        Making(
+            "import",
+            "Import a source",
+            "A folder, a mailbox, a repository, a drive or a site is read into your own scope. "
+            "Imported again, only what differs is stored.",
+            (
+                Field("adapter", "Read by", "files, mailbox, github, gdrive or crawl", True),
+                Field("target", "Source", "such as a folder, owner/name, an address", True),
+                Field("options", "Options", 'such as {"depth": 1}'),
+                Field("schedule", "Again", "by a schedule of cron, in UTC, such as 0 3 * * *"),
+                _WHERE,
+            ),
+            _import_preview,
+            _import,
         ),
         Making(
             "reflect",

@@ -74,6 +74,7 @@ _NOTES: Mapping[str, str] = {
     "recovered": "The memory was recovered.",
     "reflecting": "A model reads the conversation. What it suggests comes here.",
     "remembered": "It is remembered.",
+    "importing": "It is read in the background.",
     "rejected": "The suggestion was rejected. It stays to be read.",
     "undone": "The change was taken back. What it changed holds again.",
     "retried": "The jobs will be tried again.",

@@ -168,6 +168,8 @@ _PIECES = st.one_of(
             "\n",
             "the heron",
             " \t",
+            " ",
+            "heron ",
             "don't",
             "日本",
             "x/y.py",

@@ -146,3 +146,13 @@ def test_what_is_no_path_is_refused(open_sqlite: OpenTally) -> None:
         for path in ("a\x00b", "~nobody-of-this-name/x"):
             with pytest.raises(InvalidInput, match="no path"):
                 ingest.add_document(path=path)
+
+
+def test_half_a_character_in_an_address_or_a_name_is_stored_as_its_escape(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        ingest = Ingest(tally.bind(ADA))
+        added = ingest.add_document("The heron nests.", name="half \ud800", url="x:\udfff")
+        assert added.url == ascii("x:\udfff")
+        assert ingest.add_document("The heron left.", url="x:\udfff").version == 2

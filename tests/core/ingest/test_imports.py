@@ -599,7 +599,7 @@ def test_an_export_takes_documents_along(
         imported(tally, ada, folder)
         ada.operator.export(tmp_path / "out", scopes=["private:ada"], mode="apply")
         expected = [each.dump() for each in Ingest(ada).documents()]
-    with Tally.open(tmp_path / "new", owner=owner, settings=settings()) as tally:
+    with Tally.open(tmp_path / "new", owner=owner, settings=settings(), background=False) as tally:
         ada = tally.bind(owner)
         ada.operator.import_from(tmp_path / "out")
         assert [each.dump() for each in Ingest(ada).documents()] == expected
@@ -818,3 +818,57 @@ def test_a_preview_is_for_who_may_import(open_sqlite: OpenTally, folder: Path) -
             Ingest(tally.bind(ADA, scope="project:apollo")).preview_import(folder, adapter="files")
         with pytest.raises(InvalidInput, match="source_roots"):
             Ingest(tally.bind(ADA.on("http"))).preview_import(folder, adapter="files")
+
+
+def test_an_import_under_way_says_how_long_the_rest_takes(
+    open_sqlite: OpenTally, folder: Path
+) -> None:
+    (folder / "20.busy").write_text("The source asks to wait here.")
+    with open_sqlite(settings=settings()) as tally:
+        bound = tally.bind(ADA)
+        shown = imported(tally, bound, folder, adapter="folder")
+        assert (shown.counters.seen, shown.total) == (20, 26)
+        assert shown.seconds_left is not None
+        (folder / "20.busy").unlink()
+        assert Ingest(bound).resume(shown.id).seconds_left is not None
+        tally.drain()
+        done = Ingest(bound).import_status(shown.id)
+        assert (done.state, done.seconds_left) == ("completed", None)
+
+
+class Tenths(Folder):
+    """A source that cannot count its records, and tells which share of its bytes was read."""
+
+    def corpus(self, target: str) -> Corpus:
+        return replace(super().corpus(target), size=None)
+
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
+        for item in super().records(target, checkpoint, known):
+            yield replace(item, share=0.4) if isinstance(item, Checkpoint) else item
+
+
+def test_the_records_of_a_source_are_reckoned_from_the_share_that_was_read(
+    open_sqlite: OpenTally, folder: Path
+) -> None:
+    (folder / "10.busy").write_text("The source asks to wait here.")
+    sources = {"tenths": f"{__name__}:Tenths"}
+    with open_sqlite(settings=Settings(sources=sources)) as tally:
+        shown = imported(tally, tally.bind(ADA), folder, adapter="tenths")
+        assert (shown.counters.seen, shown.total) == (10, 25)
+        assert shown.seconds_left is not None
+
+
+def test_records_with_vectors_are_listed_behind_those_that_wait(
+    open_sqlite: OpenTally, folder: Path
+) -> None:
+    with open_sqlite(settings=settings()) as tally:
+        bound = tally.bind(ADA)
+        ingest = Ingest(bound)
+        imported(tally, bound, folder, adapter="folder")
+        write(folder, 0, "The heron number 0 moved to the weir.")
+        again = ingest.start_import(folder, adapter="folder")
+        services_of(tally).background.run_one(str(again.job_id), "import")
+        [waiting] = ingest.import_records(again.id, state=["embedding_pending"])
+        assert waiting.record_id == "00.md"
+        [indexed] = ingest.import_records(again.id, state=["indexed"], limit=1)
+        assert indexed.record_id == "01.md"

@@ -23,7 +23,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, bindparam
+from sqlalchemy import ColumnElement, Connection, Table, bindparam
 from sqlalchemy.sql import ClauseElement
 
 from tallystick.storage.engine import tables
@@ -152,7 +152,8 @@ class PreparedIn:
     for a column that SQLite stores packed, where `integer_list` does not serve.
     """
 
-    def __init__(self, query: Select[Any], column: ColumnElement[Any]) -> None:
+    def __init__(self, query: Any, column: ColumnElement[Any]) -> None:
+        """Take a `select` of any columns."""
         self._query, self._column = query, column
         self._of: dict[int, Prepared] = {}
 
@@ -181,6 +182,49 @@ class PreparedUpdate(Prepared):
 
     def _reader(self, dialect: str) -> Callable[[Any], Any]:
         return _row_count
+
+
+class PreparedRow(Prepared):
+    """An insert of which `gathered` stores many rows at once."""
+
+    def __call__(
+        self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    ) -> Any:
+        """Same as `Prepared`; within `gathered` it runs at the end of that."""
+        waiting: dict[PreparedRow, list[Mapping[str, Any]]] | None = connection.info.get(_GATHERED)
+        if waiting is None:
+            return super().__call__(connection, values)
+        waiting.setdefault(self, []).extend([values] if isinstance(values, Mapping) else values)
+        return []
+
+
+_GATHERED = "tallystick.gathered_rows"
+
+
+@contextmanager
+def gathered(connection: Connection) -> Iterator[None]:
+    """Hold back the rows of each `PreparedRow` within the block and store them together at its end,
+    in the order in which the statements came first. Whoever reads them before calls `settle`. On
+    PostgreSQL nobody waits for an insert, and each goes at once.
+    """
+    if connection.dialect.name == "postgresql" or _GATHERED in connection.info:
+        yield
+        return
+    connection.info[_GATHERED] = {}
+    try:
+        yield
+        settle(connection)
+    finally:
+        del connection.info[_GATHERED]
+
+
+def settle(connection: Connection) -> None:
+    """Store the rows that `gathered` holds back."""
+    waiting: dict[PreparedRow, list[Mapping[str, Any]]] = connection.info.get(_GATHERED, {})
+    held = dict(waiting)
+    waiting.clear()
+    for statement, rows in held.items():
+        Prepared.__call__(statement, connection, rows)
 
 
 class PreparedInsert(Prepared):

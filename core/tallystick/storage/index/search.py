@@ -28,7 +28,13 @@ from tallystick.ranking.segment import Entry
 from tallystick.records import text_digest
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.dialects import text_position
-from tallystick.storage.engine.prepared import Prepared, insert_row, integer_list, upsert
+from tallystick.storage.engine.prepared import (
+    Prepared,
+    PreparedRow,
+    insert_row,
+    integer_list,
+    upsert,
+)
 from tallystick.storage.index.marks import Mark, rows_behind
 from tallystick.storage.rows.jobs import EMBED
 
@@ -39,7 +45,19 @@ _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
 _ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names", "labels", "subject")
-_SHOW = Prepared(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
+_SHOW = PreparedRow(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
+_LACKING = (
+    select(_x.c.doc, _m.c.version)
+    .join(_m, _m.c.doc == _x.c.doc)
+    .where(
+        _x.c.words.is_not(None),
+        ~exists().where(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")),
+    )
+)
+_WITHOUT_VECTOR = Prepared(
+    _LACKING.where(_x.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
+    postgresql=_LACKING.where(_x.c.doc == func.any(bindparam("docs"))),
+)
 _DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
 _HIDE = Prepared(
     "UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
@@ -396,11 +414,12 @@ def _lacks_vector(fingerprint: str, local_embedder: bool, beside_jobs: bool) -> 
     return condition if local_embedder else and_(condition, _x.c.marks.op("&")(LOCAL_ONLY) == 0)
 
 
-def without_vector(connection: Connection, fingerprint: str, docs: Sequence[int]) -> set[int]:
-    """Return those of `docs` that are findable and have no vector of this embedder."""
-    findable = select(_x.c.doc).where(_x.c.doc.in_(list(docs)), _x.c.words.is_not(None))
-    embedded = select(_v.c.doc).where(_v.c.doc.in_(list(docs)), _v.c.fingerprint == fingerprint)
-    return set(connection.execute(findable).scalars()) - set(connection.execute(embedded).scalars())
+def without_vector(connection: Connection, fingerprint: str, docs: Sequence[int]) -> dict[int, int]:
+    """Return those of `docs` that are findable and have no vector of this embedder, each with the
+    version of its memory.
+    """
+    values = {"docs": integer_list(connection, docs), "fingerprint": fingerprint}
+    return dict(_WITHOUT_VECTOR(connection, values))
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, Exists, delete, exists, func, insert, select, update
 
 from tallystick.storage.engine import tables, texts
-from tallystick.storage.rows import parts
+from tallystick.storage.engine.prepared import Prepared, insert_row
+from tallystick.storage.rows import memories, parts
 
 _d, _a, _c, _m, _v = (
     tables.documents,
@@ -18,6 +19,7 @@ _d, _a, _c, _m, _v = (
     tables.vectors,
 )
 _PAGE = 500
+_ADD_DOCUMENT, _ADD_CHUNK = Prepared(insert_row(_d)), Prepared(insert_row(_c))
 Row = Mapping[str, Any]
 """The columns of a row, by name."""
 
@@ -36,7 +38,7 @@ def add_documents(tx: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert documents; columns that a row lacks are empty."""
     if rows:
         names = _d.columns.keys()
-        tx.execute(insert(_d), [{name: row.get(name) for name in names} for row in rows])
+        _ADD_DOCUMENT(tx, [{name: row.get(name) for name in names} for row in rows])
 
 
 def update_document(tx: Connection, document_id: str, **values: Any) -> None:
@@ -81,20 +83,14 @@ class NewChunk(NamedTuple):
 
 def add_chunks(tx: Connection, scope_id: int, chunks: Sequence[NewChunk]) -> None:
     """Note that memories are the chunks of documents."""
-    for start in range(0, len(chunks), _PAGE):
-        page = {each.memory_id: each for each in chunks[start : start + _PAGE]}
-        query = select(_m.c.doc, _m.c.id).where(_m.c.id.in_(list(page)))
-        rows = [
-            {
-                "doc": row.doc,
-                "scope_id": scope_id,
-                "document_id": page[row.id].document_id,
-                "position": page[row.id].position,
-                "is_current": True,
-            }
-            for row in tx.execute(query)
-        ]
-        tx.execute(insert(_c), rows)
+    if not chunks:
+        return
+    docs = memories.docs_of(tx, [each.memory_id for each in chunks])
+    rows = [
+        {**each._asdict(), "doc": docs[each.memory_id], "scope_id": scope_id, "is_current": True}
+        for each in chunks
+    ]
+    _ADD_CHUNK(tx, rows)
 
 
 def set_current(tx: Connection, docs: Sequence[int], is_current: bool) -> None:
@@ -120,9 +116,13 @@ def chunks_of(
     return found
 
 
-def unembedded(connection: Connection, document_ids: Collection[str], fingerprint: str) -> set[str]:
-    """Return those of some documents of which a chunk has no vector of an embedder yet."""
-    has_vector = exists().where(_v.c.doc == _c.c.doc, _v.c.fingerprint == fingerprint)
+def unembedded(
+    connection: Connection, document_ids: Collection[str], fingerprint: str | None
+) -> set[str]:
+    """Return those of some documents of which a chunk has no vector of an embedder yet; of any
+    embedder, where its fingerprint is not known.
+    """
+    has_vector = _has_vector(fingerprint)
     wanted, found = sorted(document_ids), set[str]()
     for start in range(0, len(wanted), _PAGE):
         query = (
@@ -139,10 +139,17 @@ def unembedded(connection: Connection, document_ids: Collection[str], fingerprin
     return found
 
 
-def waiting_count(connection: Connection, import_id: str, fingerprint: str) -> int:
-    """Return the number of records of an import of which a chunk has no vector yet."""
+def _has_vector(fingerprint: str | None) -> Exists:
+    here = exists().where(_v.c.doc == _c.c.doc)
+    return here if fingerprint is None else here.where(_v.c.fingerprint == fingerprint)
+
+
+def waiting_count(connection: Connection, import_id: str, fingerprint: str | None) -> int:
+    """Return the number of records of an import of which a chunk has no vector yet; see
+    `unembedded`.
+    """
     records = tables.source_records
-    has_vector = exists().where(_v.c.doc == _c.c.doc, _v.c.fingerprint == fingerprint)
+    has_vector = _has_vector(fingerprint)
     query = (
         select(func.count(func.distinct(records.c.document_id)))
         .join(_c, _c.c.document_id == records.c.document_id)

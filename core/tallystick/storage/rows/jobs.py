@@ -23,6 +23,7 @@ from sqlalchemy import (
     case,
     delete,
     func,
+    literal_column,
     or_,
     select,
     true,
@@ -32,7 +33,7 @@ from sqlalchemy import (
 from tallystick.records import Actor, Job, JobEvent, JobState, JsonObject
 from tallystick.storage.engine import containment, tables
 from tallystick.storage.engine.dialects import database_clock
-from tallystick.storage.engine.prepared import Prepared, integer_list, text_list, upsert
+from tallystick.storage.engine.prepared import Prepared, PreparedIn, integer_list, text_list, upsert
 from tallystick.storage.rows.job_list import CANCELLED, actor_of, job_of, job_query
 
 EMBED = "embed"
@@ -330,7 +331,7 @@ def reap(tx: Connection) -> list[str]:
     now = database_clock(tx)
     rows = tx.execute(
         select(_j.c.id, _j.c.attempts, _j.c.max_attempts, _j.c.waits)
-        .where(_is_expired(now))
+        .where(_due(now, ["leased"]))
         .with_for_update(skip_locked=True)
     ).all()
     for row in rows:
@@ -353,14 +354,16 @@ def reap(tx: Connection) -> list[str]:
     return [row.id for row in rows]
 
 
+_LEASED = (
+    select(_j.c.id, _j.c.leases).where(_j.c.state == literal_column("'leased'")).order_by(_j.c.id)
+)
+_HELD, _HOLD = PreparedIn(_LEASED, _j.c.id), PreparedIn(_LEASED.with_for_update(), _j.c.id)
+_HOLD_UNLOCKED = PreparedIn(_LEASED.with_for_update(skip_locked=True), _j.c.id)
+
+
 def list_held(connection: Connection, jobs: Iterable[LeasedJob]) -> list[LeasedJob]:
-    """Return those of `jobs` whose lease still holds."""
-    jobs = list(jobs)
-    query = select(_j.c.id, _j.c.leases).where(
-        _j.c.id.in_([job.id for job in jobs]), _j.c.state == "leased"
-    )
-    current = {row.id: row.leases for row in connection.execute(query)}
-    return [job for job in jobs if current.get(job.id) == job.lease]
+    """Return those jobs whose lease still holds."""
+    return _held(_HELD, connection, jobs)
 
 
 def hold(
@@ -370,14 +373,12 @@ def hold(
     renews or cancels them before it ends. With `skip_locked` those are left out which another one
     moves.
     """
+    return _held(_HOLD_UNLOCKED if skip_locked else _HOLD, tx, jobs)
+
+
+def _held(query: PreparedIn, tx: Connection, jobs: Iterable[LeasedJob]) -> list[LeasedJob]:
     leases = {job.id: job for job in jobs}
-    query = (
-        select(_j.c.id, _j.c.leases)
-        .where(_j.c.id.in_(list(leases)), _j.c.state == "leased")
-        .order_by(_j.c.id)
-        .with_for_update(skip_locked=skip_locked)
-    )
-    current = {row.id: row.leases for row in tx.execute(query)}
+    current = dict(query(tx, sorted(leases)))
     return [job for job in leases.values() if current.get(job.id) == job.lease]
 
 
@@ -569,9 +570,11 @@ def erase_texts(tx: Connection, needles: Sequence[bytes], *, within: Sequence[in
     tx.execute(delete(_j).where(containment.holds(tx, _j, needles, within)))
 
 
-def _due(now: int) -> ColumnElement[bool]:
+def _due(
+    now: int, states: Sequence[JobState] = ("pending", "retry_scheduled")
+) -> ColumnElement[bool]:
     return and_(
-        _j.c.state.in_(("pending", "retry_scheduled")),
+        _j.c.state.in_(states),
         _j.c.due_at.is_not(None),
         or_(_j.c.due_at <= now, _j.c.due_at > now + _FARTHEST),
     )
@@ -583,17 +586,14 @@ def _outside(scope_ids: Collection[int | None]) -> ColumnElement[bool]:
     return or_(_j.c.scope_id.is_(None), _j.c.scope_id.not_in(held)) if held else true()
 
 
-def _is_expired(now: int) -> ColumnElement[bool]:
-    return and_(
-        _j.c.state == "leased",
-        _j.c.due_at.is_not(None),
-        or_(_j.c.due_at <= now, _j.c.due_at > now + _FARTHEST),
-    )
+_COME_FURTHER = Prepared(
+    "UPDATE jobs SET progress = :finished, total = :total, attempts = 0, waits = 0 WHERE id = :id"
+)
 
 
-def count_anew(tx: Connection, job: LeasedJob) -> None:
-    """Forget the earlier attempts of a job that came further: its next failure is the first."""
-    _move(tx, [job], attempts=0, waits=0)
+def come_further(tx: Connection, job: LeasedJob, finished: int, total: int | None) -> None:
+    """Store how far a job is that is held; its earlier attempts are forgotten."""
+    _COME_FURTHER(tx, {"id": job.id, "finished": finished, "total": total})
 
 
 def _reschedule(

@@ -31,7 +31,13 @@ from tallystick.records import (
 )
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.batches import Read, was_read_ahead
-from tallystick.storage.engine.prepared import Prepared, PreparedUpdate, insert_row, upsert
+from tallystick.storage.engine.prepared import (
+    Prepared,
+    PreparedRow,
+    PreparedUpdate,
+    insert_row,
+    upsert,
+)
 from tallystick.storage.engine.writes import require
 
 _j = tables.journal
@@ -69,7 +75,7 @@ _SALT_BYTES = 16
 _SALT_BATCH_BYTES = 256 * _SALT_BYTES
 _CODES = frozenset(get_args(ReasonCode))
 """Reasons that are codes, which nobody wrote."""
-_INSERT = Prepared(insert_row(_j, *(each.name for each in _j.columns if not each.primary_key)))
+_INSERT = PreparedRow(insert_row(_j, *(each.name for each in _j.columns if not each.primary_key)))
 _ENTRIES = select(_j).where(_j.c.stream == bindparam("stream")).order_by(_j.c.position)
 _SCANNED = 5_000
 """The most entries of a stream that are looked at for some events: there is no index of them."""

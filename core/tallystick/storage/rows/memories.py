@@ -38,8 +38,10 @@ from tallystick.storage.engine.prepared import (
     Prepared,
     PreparedIn,
     PreparedInsert,
+    PreparedRow,
     insert_row,
     integer_list,
+    settle,
 )
 from tallystick.storage.rows.memory_versions import add_version, parsed_body
 from tallystick.storage.rows.scopes import ScopeRow
@@ -68,6 +70,11 @@ _SELECT = (
 _Row = namedtuple("_Row", _SELECT.selected_columns.keys())  # type: ignore[misc] # the columns are those of the table
 _BY_ID = Prepared(_SELECT.where(_m.c.id == bindparam("id")))
 _BY_IDS = PreparedIn(_SELECT, _m.c.id)
+_BODIES = PreparedIn(
+    select(_m.c.id, _v.c.body).join(_v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version)),
+    _m.c.id,
+)
+_DOCS = PreparedIn(select(_m.c.id, _m.c.doc), _m.c.id)
 _BY_DOCS = Prepared(
     _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
@@ -99,12 +106,12 @@ _NEXT_DOC = Prepared(
 NEXT_DOC: Read = (_NEXT_DOC, {})
 """Read ahead of a unit that inserts a memory: its number."""
 _INSERT_AS = Prepared(_INSERT_TEXT.replace('("id"', '("doc", "id"').replace("(:id", "(:doc, :id"))
-_INSERT_SOURCE = Prepared(insert_row(_s))
+_INSERT_SOURCE = PreparedRow(insert_row(_s))
 _NEW_SOURCE = {
     name: Source.model_fields[name].default
     for name in ("privacy_class", "lifecycle_state", "schema_version")
 }
-_LINK = Prepared(insert_row(_ms, "doc", "source_id", "ordinal"))
+_LINK = PreparedRow(insert_row(_ms, "doc", "source_id", "ordinal"))
 _LINK_NEXT = Prepared(
     'INSERT INTO "memory_sources" (doc, source_id, ordinal) '
     "SELECT :doc, :source_id, count(*) FROM memory_sources WHERE doc = :doc",
@@ -290,6 +297,7 @@ def add_source(
 def link_source(tx: Connection, doc: int, source_id: str, *, ordinal: int | None = None) -> None:
     """Link a memory to a source that it was derived from; the ordinal defaults to the next one."""
     if ordinal is None:
+        settle(tx)
         _LINK_NEXT(tx, {"doc": doc, "source_id": source_id})
     else:
         _LINK(tx, {"doc": doc, "source_id": source_id, "ordinal": ordinal})
@@ -315,6 +323,19 @@ def ids_of(connection: Connection, docs: Sequence[int]) -> list[str]:
             select(_m.c.id).where(_m.c.doc.in_(docs[start : start + 500]))
         ).scalars()
     ]
+
+
+def speakers_of(connection: Connection, ids: Collection[str]) -> dict[str, str]:
+    """Return who said memories, by their ids, where somebody is named."""
+    bodies = (
+        (memory_id, parsed_body(body)) for memory_id, body in _BODIES(connection, ids) if body
+    )
+    return {memory_id: body["speaker"] for memory_id, body in bodies if body.get("speaker")}
+
+
+def docs_of(connection: Connection, ids: Collection[str]) -> dict[str, int]:
+    """Return the numbers of memories by their ids."""
+    return dict(_DOCS(connection, ids))
 
 
 def get_docs(

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from tallystick.records import Memory, commitment, json_bytes
 from tallystick.storage.engine import tables, texts
-from tallystick.storage.engine.prepared import Prepared, insert_row
+from tallystick.storage.engine.prepared import Prepared, PreparedRow, insert_row
 
 BODY_FIELDS = (
     "content",
@@ -49,7 +49,7 @@ _BODY = tuple((_STORED_NAMES.get(name, name), name) for name in BODY_FIELDS)
 _ATTRIBUTES = {"attributes"}
 
 _m, _v = tables.memories, tables.memory_versions
-_INSERT_VERSION = Prepared(
+_INSERT_VERSION = PreparedRow(
     insert_row(_v, "doc", "version", "body", "salt", "commitment", "created_at")
 )
 _VERSION = Prepared(

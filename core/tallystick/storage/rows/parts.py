@@ -11,14 +11,14 @@ from sqlalchemy import Connection, bindparam, delete, except_, exists, or_, sele
 
 from tallystick.records import part_key
 from tallystick.storage.engine import tables, texts
-from tallystick.storage.engine.prepared import Prepared, upsert
+from tallystick.storage.engine.prepared import PreparedRow, upsert
 from tallystick.storage.rows import objects
 from tallystick.storage.rows.scopes import ScopeRow
 
 _t = tables.parts
 _GET = select(_t.c.body).where(_t.c.scope_id == bindparam("scope_id"), _t.c.key == bindparam("key"))
 _NAMING = texts.part_columns(tables.metadata)
-_PUT = Prepared(upsert(_t, ("scope_id", "key", "body", "created_at")))
+_PUT = PreparedRow(upsert(_t, ("scope_id", "key", "body", "created_at")))
 
 
 def put(tx: Connection, scope: ScopeRow, body: bytes, *, at: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
@@ -18,7 +19,7 @@ from sqlalchemy import (
 )
 
 from tallystick.storage.engine import tables
-from tallystick.storage.engine.prepared import Prepared, upsert
+from tallystick.storage.engine.prepared import Prepared, text_list, upsert
 
 _i, _r = tables.source_imports, tables.source_records
 _PAGE = 500
@@ -35,6 +36,29 @@ _VERSION = Prepared(
     )
 )
 _PUT = Prepared(upsert(_r, (*_KEY, *_CHANGING), key=_KEY, replacing=_CHANGING))
+_IMPORT, _RECORD = _i.columns.keys(), _r.columns.keys()
+_FLAGS = ("lists_all", "is_resync", "is_gone")
+"""Columns that SQLite returns as integers."""
+
+
+def _query(names: Sequence[str], table: str, where: str) -> str:
+    return f"SELECT {', '.join(names)} FROM {table} WHERE {where}"
+
+
+_FIND_IMPORT = Prepared(_query([f'"{name}"' for name in _IMPORT], "source_imports", "id = :id"))
+_OF_SOURCE = "scope_id = :scope_id AND source = :source AND record_id "
+_OF_SCOPE = "scope_id = :scope_id AND document_id IS NOT NULL AND dedupe "
+_LISTED = "IN (SELECT value FROM json_each(:values))"
+_BY_ID = Prepared(
+    _query(_RECORD, "source_records", f"{_OF_SOURCE}{_LISTED}"),
+    postgresql=_query(_RECORD, "source_records", f"{_OF_SOURCE}= ANY(:values)"),
+)
+_FIRST_OF = ("dedupe", "min(document_id)")
+_SAYING = Prepared(
+    f"{_query(_FIRST_OF, 'source_records', f'{_OF_SCOPE}{_LISTED}')} GROUP BY dedupe",
+    postgresql=f"{_query(_FIRST_OF, 'source_records', f'{_OF_SCOPE}= ANY(:values)')} "
+    "GROUP BY dedupe",
+)
 OPEN_IMPORTS = ("pending", "running", "paused")
 """States of an import that goes on, or can."""
 
@@ -64,12 +88,19 @@ def add_import(tx: Connection, row: Mapping[str, Any]) -> None:
 
 def update_import(tx: Connection, import_id: str, **values: Any) -> None:
     """Change an import."""
-    tx.execute(update(_i).where(_i.c.id == import_id).values(**values))
+    _update_of(tuple(values))(tx, {**values, "import_id": import_id})
+
+
+@lru_cache
+def _update_of(names: tuple[str, ...]) -> Prepared:
+    changes = ", ".join(f'"{name}" = :{name}' for name in names)
+    return Prepared(f"UPDATE source_imports SET {changes} WHERE id = :import_id")
 
 
 def find_import(connection: Connection, import_id: str) -> Row | None:
     """Return one import of any scope, or None: the caller decides who may see it."""
-    return _first(connection.execute(select(_i).where(_i.c.id == import_id)))
+    rows = _FIND_IMPORT(connection, {"id": import_id})
+    return _with_flags(_IMPORT, rows[0]) if rows else None
 
 
 def imports_of(
@@ -137,27 +168,18 @@ def records_by_id(
     connection: Connection, scope_id: int, source: str, record_ids: Collection[str]
 ) -> dict[str, StoredRecord]:
     """Return what is known of some records of a source, by their ids."""
-    wanted, known = sorted(record_ids), dict[str, StoredRecord]()
-    for start in range(0, len(wanted), _PAGE):
-        page = _r.c.record_id.in_(wanted[start : start + _PAGE])
-        query = select(_r).where(_r.c.scope_id == scope_id, _r.c.source == source, page)
-        known |= {row.record_id: row for row in _load(connection, query)}
-    return known
+    values = {"scope_id": scope_id, "source": source}
+    rows = _BY_ID(connection, {**values, "values": text_list(connection, sorted(record_ids))})
+    records = [StoredRecord(**_with_flags(_RECORD, row)) for row in rows]
+    return {record.record_id: record for record in records}
 
 
 def documents_saying(
     connection: Connection, scope_id: int, digests: Collection[str]
 ) -> dict[str, str]:
     """Return for each digest of content the document of the scope that has it."""
-    wanted, found = sorted(digests), dict[str, str]()
-    for start in range(0, len(wanted), _PAGE):
-        query = select(_r.c.dedupe, func.min(_r.c.document_id)).where(
-            _r.c.scope_id == scope_id,
-            _r.c.dedupe.in_(wanted[start : start + _PAGE]),
-            _r.c.document_id.is_not(None),
-        )
-        found |= {row[0]: row[1] for row in connection.execute(query.group_by(_r.c.dedupe))}
-    return found
+    values = {"scope_id": scope_id, "values": text_list(connection, sorted(digests))}
+    return dict(_SAYING(connection, values))
 
 
 def put_records(tx: Connection, records: Iterable[StoredRecord]) -> None:
@@ -237,6 +259,8 @@ def ids_of_source(connection: Connection, scope_id: int, source: str) -> list[tu
 
 def records_naming(connection: Connection, document_ids: Collection[str]) -> dict[str, int]:
     """Return for each document the number of records that are it."""
+    if not document_ids:
+        return {}
     query = select(_r.c.document_id, func.count()).where(_r.c.document_id.in_(sorted(document_ids)))
     return {row[0]: int(row[1]) for row in connection.execute(query.group_by(_r.c.document_id))}
 
@@ -250,6 +274,13 @@ def remove_records(tx: Connection, records: Iterable[StoredRecord]) -> None:
 
 def _load(connection: Connection, query: Any) -> list[StoredRecord]:
     return [StoredRecord(**row) for row in connection.execute(query).mappings()]
+
+
+def _with_flags(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    return {
+        name: bool(value) if name in _FLAGS else value
+        for name, value in zip(names, row, strict=True)
+    }
 
 
 def _first(rows: Any) -> Row | None:
