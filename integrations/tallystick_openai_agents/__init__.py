@@ -1,0 +1,1 @@
+from tallystick_openai_agents.sessions import TallySession
