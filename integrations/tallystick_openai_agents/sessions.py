@@ -114,9 +114,7 @@ class TallySession(SessionABC):
                 break
         return newest_first[:limit][::-1]
 
-    def _add(
-        self, items: list[TResponseInputItem], wrapper: RunContextWrapper[Any] | None
-    ) -> None:
+    def _add(self, items: list[TResponseInputItem], wrapper: RunContextWrapper[Any] | None) -> None:
         bound = self._bound(wrapper)
         newest = next(
             iter(bound.threads.history(self.session_id, namespace=_NAMESPACE, limit=1)), None
