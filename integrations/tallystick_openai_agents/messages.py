@@ -29,6 +29,7 @@ from tallystick.records import Json
 from tallystick.tokens import usage_of
 
 _VOLATILE = frozenset({"id", "status", "provider_data"})
+_TOLD_APART = ("level", "model", "instructions", "messages")
 _REFERENCES = ("previous_response_id", "conversation_id", "prompt")
 _NO_TEXT = frozenset(
     {
@@ -76,13 +77,13 @@ class ModelRequest:
         """Call a method of a model with these arguments."""
         rest: dict[str, Any] = dict.fromkeys(_REFERENCES)
         return call(
-            self.instructions,
-            self.input,
-            self.settings,
-            self.tools,
-            self.output_schema,
-            self.handoffs,
-            self.tracing,
+            system_instructions=self.instructions,
+            input=self.input,
+            model_settings=self.settings,
+            tools=self.tools,
+            output_schema=self.output_schema,
+            handoffs=self.handoffs,
+            tracing=self.tracing,
             **{**rest, **(self.rest or {})},
         )
 
@@ -231,14 +232,16 @@ def comparable(request: Json) -> Json:
     """Return a request without the ids and the states of its items, and without its model."""
     if not isinstance(request, dict):
         return request
-    messages = request.get("messages")
+    rest = {name: each for name, each in request.items() if name not in _TOLD_APART}
+    items = request.get("messages")
+    system: Json = {"role": "system", "content": request.get("instructions")}
     return {
-        **{name: each for name, each in request.items() if name not in ("level", "model")},
+        **rest,
         "messages": [
             {name: each for name, each in item.items() if name not in _VOLATILE}
             if isinstance(item, dict)
             else item
-            for item in (messages if isinstance(messages, list) else [])
+            for item in (system, *(items if isinstance(items, list) else ()))
         ],
     }
 

@@ -24,8 +24,15 @@ from tallystick.tally import AllowedToolCall, BoundTally
 Invoke = Callable[[Any, str], Awaitable[Any]]
 
 
+class RuledTool(FunctionTool):
+    """A tool that goes by the rules of its tally, whatever runs it."""
+
+
 class ToolsInHand(Protocol):
     """What stands around the tools of a run."""
+
+    session: str | None
+    """The session that the run belongs to."""
 
     async def needs_approval(self, tool: FunctionTool, arguments: Any, call_id: str) -> bool:
         """Return True if a person has to be asked before this call."""
@@ -66,6 +73,19 @@ class _Invoker:
         return _Invoker(tool, self.invoke if bind is None else bind(tool))
 
 
+class _Failure:
+    """Says to a model how its call failed, as the tool wants it said, and notes the error."""
+
+    def __init__(self, tell: Callable[[Any, Exception], Any]) -> None:
+        self._tell = tell
+
+    def __call__(self, context: Any, error: Exception) -> Any:
+        around = in_hand.get()
+        if around is not None:
+            around.note_error(getattr(context, "tool_call_id", None), error)
+        return self._tell(context, error)
+
+
 class _Approval:
     """Says whether a call has to wait for a person: because its tool says so, or a rule."""
 
@@ -103,7 +123,10 @@ def take_in_hand(tools: Iterable[Any], *, asks: bool = False) -> None:
             continue
         if not isinstance(tool.on_invoke_tool, _Invoker):
             tool.on_invoke_tool = _Invoker(tool, tool.on_invoke_tool)
-        if asks and not isinstance(tool.needs_approval, _Approval):
+            if tool._failure_error_function is not None:
+                # Private, and the one place where the SDK shows the error behind such an answer.
+                tool._failure_error_function = _Failure(tool._failure_error_function)
+        if (asks or isinstance(tool, RuledTool)) and not isinstance(tool.needs_approval, _Approval):
             tool.needs_approval = _Approval(tool, tool.needs_approval)
 
 
@@ -185,16 +208,18 @@ class ToolRules:
         """Check a call. Raises ActionDenied, ApprovalRequired, TokenRefused, Denied,
         InvalidInput.
         """
-        try:
-            return self._check(call)
-        except ApprovalRequired as error:
-            answer = self.answers.pop(call.tool_call_id or "", None)
-            if answer is None or answer.arguments != call.arguments:
-                raise
-            decide_as_person(
-                self.bound, error.approvals, approved=answer.approved, reason=answer.reason
-            )
-        return self._check(call)
+        answer = self.answers.get(call.tool_call_id or "")
+        while True:
+            try:
+                return self._check(call)
+            except ApprovalRequired as error:
+                if answer is None or answer.arguments != call.arguments:
+                    raise
+                decide_as_person(
+                    self.bound, error.approvals, approved=answer.approved, reason=answer.reason
+                )
+                # An equal call beside it may use up what was granted to both: each has a try.
+                answer = None if error.new else answer
 
     def note_rejections(self) -> None:
         """Deny what a person rejected: the SDK never calls these tools."""

@@ -130,7 +130,7 @@ class TallyRunner(AgentRunner):
         try:
             with run.active():
                 result = await super().run(starting_agent, input, **run.options)
-        except BaseException as error:  # noqa: BLE001 - recorded, and raised again
+        except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await in_thread(run.fail, error)
             _raise_own(error)
@@ -195,8 +195,10 @@ class TallyRunner(AgentRunner):
             for kind in _KINDS:
                 if has_rules(bound, kind):
                     register_enforcer(bound, kind, "TallyRunner")
-            if state is not None:
-                run.tools.answers = answers_of(state)
+        if state is not None:
+            run.tools.answers = answers_of(state)
+            with run.active():
+                run.tools.note_rejections()
         take_in_hand(agent_tools(current), asks=run.asks)
         run.options = {
             **options,

@@ -25,7 +25,7 @@ from tallystick.kit import (
 from tallystick.operations import MODEL_TOOLS, offered_tools
 from tallystick.records import JsonObject, Scope
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
-from tallystick_openai_agents.rules import in_hand
+from tallystick_openai_agents.rules import RuledTool, in_hand
 
 
 def memory_tools(
@@ -55,18 +55,16 @@ def memory_tools(
             arguments = tool_arguments(name, given if isinstance(given, dict) else {})
         except (ValueError, InvalidInput) as error:
             return text_of({"error": "InvalidInput", "message": str(error)})
-        bound = binder.bound(binder.call(context=context))
+        run = in_hand.get()
+        session = None if run is None else run.session
+        bound = binder.bound(binder.call(context=context, session=session))
         check = AllowedToolCall(checked=arguments)
         # A runner has checked the call of its own run.
-        if (
-            in_hand.get() is None
-            and isinstance(bound, BoundTally)
-            and has_rules(bound, "tool_call")
-        ):
+        if run is None and isinstance(bound, BoundTally) and has_rules(bound, "tool_call"):
             try:
                 check = bound.check_tool_call(name, arguments, piece="memory_tools")
             except Blocked as error:
-                return text_of({"error": error.code, "message": str(error)})
+                return str(error)
         result: JsonObject = check.result(run_memory_tool(bound, name, check.arguments))
         return text_of(result)
 
@@ -74,7 +72,7 @@ def memory_tools(
         async def invoke(context: RunContextWrapper[Any], input: str) -> str:
             return await in_thread(answer, context.context, name, input)
 
-        return FunctionTool(
+        return RuledTool(
             name=name,
             description=MODEL_TOOLS[name].description,
             params_json_schema=dict(parameters),

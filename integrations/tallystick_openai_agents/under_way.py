@@ -33,6 +33,7 @@ from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_openai_agents.messages import as_json, output_text
 from tallystick_openai_agents.rules import (
     Invoke,
+    RuledTool,
     ToolRules,
     in_hand,
     is_in_hand,
@@ -129,14 +130,22 @@ class RunUnderWay:
 
         async def note_error(failure: ToolErrorFormatterArgs[Any]) -> str | None:
             if failure.error is not None:
-                self._errors[failure.call_id] = failure.error
+                self.note_error(failure.call_id, failure.error)
             return None if inner is None else await _awaited(inner(failure))
 
         return note_error
 
+    def note_error(self, call_id: str | None, error: Exception) -> None:
+        """Note the error of a tool that the SDK gives to the model as a text."""
+        self._errors[call_id or ""] = error
+
+    def enforces(self, tool: FunctionTool) -> bool:
+        """Return True if the rules hold for a tool: all tools, or one that goes by them itself."""
+        return self.runner.rules or isinstance(tool, RuledTool)
+
     async def needs_approval(self, tool: FunctionTool, arguments: Any, call_id: str) -> bool:
         """Return True if a rule wants a person to be asked about a call, who has not granted it."""
-        if not self.runner.rules or call_id in self._decided:
+        if not self.enforces(tool) or call_id in self._decided:
             return False
         return call_id in self._asked or await in_thread(self._ask, tool.name, arguments, call_id)
 
@@ -172,7 +181,7 @@ class RunUnderWay:
         with self.active(opened):
             questions = len(self._asked)
             try:
-                check = await in_thread(self._check, call, decided)
+                check = await in_thread(self._check, tool, call, decided)
                 given = input
                 if check is not None and check.redacts:
                     given = to_json(check.arguments).decode()
@@ -213,13 +222,13 @@ class RunUnderWay:
         return opened
 
     def _check(
-        self, call: ToolCall, decided: AllowedToolCall | ActionDenied | None
+        self, tool: FunctionTool, call: ToolCall, decided: AllowedToolCall | ActionDenied | None
     ) -> AllowedToolCall | None:
         if isinstance(decided, ActionDenied):
             raise decided
         if decided is not None or not has_rules(self.bound, "tool_call"):
             return decided
-        if self.runner.rules:
+        if self.enforces(tool):
             return self.tools.check(call)
         refuse_unenforced(self.bound, call)
         return None
