@@ -10,7 +10,6 @@ from typing import Any
 import openai
 from agents import (
     Agent,
-    FunctionTool,
     Model,
     ModelResponse,
     ModelSettings,
@@ -148,7 +147,8 @@ class OpenAIAgents(Runtime):
             """Erase something, if a person agrees."""
             return f"erased {value}"
 
-        return function_tool(erase, needs_approval=True)  # type: ignore[return-value]
+        erase.__dict__["asks"] = True
+        return erase
 
     def tool_shapes(self, tally: Tally) -> list[tuple[str, str, list[str]]]:
         return [
@@ -226,11 +226,9 @@ class OpenAIAgents(Runtime):
 
     def _agent(self, script: Script, tools: list[Any], options: Options) -> Agent[Any]:
         made: list[Any] = [
-            each
-            if isinstance(each, FunctionTool)
-            else function_tool(
+            function_tool(
                 each,
-                needs_approval=bool(options.asks_for) and each.__name__ in options.asks_for,
+                needs_approval=each.__name__ in options.asks_for or hasattr(each, "asks"),
                 failure_error_function=_tell_error,
             )
             for each in tools
