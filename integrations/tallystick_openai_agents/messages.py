@@ -159,7 +159,7 @@ def _outputs() -> TypeAdapter[list[ResponseOutputItem]]:
     return TypeAdapter(list[ResponseOutputItem])
 
 
-def response_of(recorded: Mapping[str, Any]) -> ModelResponse:
+def response_of(recorded: Any) -> ModelResponse:
     """Return a recorded answer as the SDK's object."""
     envelope = recorded.get("envelope") or {}
     counts = usage_of(envelope.get("usage"))

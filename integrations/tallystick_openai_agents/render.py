@@ -34,7 +34,7 @@ from tallystick_openai_agents.messages import (
 )
 
 Count = Callable[[str], int]
-_INSTRUCTIONS = "instructions"
+_INSTRUCTIONS = "instructions-0"
 
 
 class Piece(NamedTuple):
@@ -65,7 +65,7 @@ class ReadRequest:
     def tools(self) -> list[ToolSpec]:
         """Return the tools that are offered, with the handoffs, which are tools to a model."""
         functions = [tool for tool in self.request.tools if isinstance(tool, FunctionTool)]
-        facts = map(tool_facts, [*functions, *self.request.handoffs])
+        facts = [*map(tool_facts, functions), *map(tool_facts, self.request.handoffs)]
         specs = {
             each["name"]: ToolSpec(
                 name=each["name"],

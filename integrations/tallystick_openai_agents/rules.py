@@ -42,6 +42,10 @@ class ToolsInHand(Protocol):
         """Call a tool by `invoke`."""
         ...
 
+    def note_error(self, call_id: str | None, error: Exception) -> None:
+        """Note the error of a tool that the model is told of."""
+        ...
+
 
 on_tape: ContextVar[Callable[..., Awaitable[Any]] | None] = ContextVar(
     "tallystick_tape", default=None
@@ -88,6 +92,8 @@ class _Failure:
 
 class _Approval:
     """Says whether a call has to wait for a person: because its tool says so, or a rule."""
+
+    before: Any
 
     def __init__(self, tool: FunctionTool, before: Any) -> None:
         self.tool, self.before = tool, before

@@ -172,11 +172,11 @@ def _events(response: ModelResponse, call: TapeCall) -> Iterator[Any]:
                 "sequence_number": 0,
             }
             if item.type == "function_call":
-                kind = "response.function_call_arguments.delta"
-                yield ResponseFunctionCallArgumentsDeltaEvent(type=kind, **facts)
+                facts["type"] = "response.function_call_arguments.delta"
+                yield ResponseFunctionCallArgumentsDeltaEvent(**facts)
             else:
-                kind = "response.output_text.delta"
-                yield ResponseTextDeltaEvent(type=kind, content_index=at, logprobs=[], **facts)
+                facts["type"] = "response.output_text.delta"
+                yield ResponseTextDeltaEvent(content_index=at, logprobs=[], **facts)
 
 
 def _completed(response: ModelResponse) -> ResponseCompletedEvent:

@@ -20,11 +20,9 @@ from agents import (
 from agents.items import ToolCallOutputItem
 from agents.run import AgentRunner
 from agents.testing import ScriptedModel, assistant_message, function_call
-from httpx import Request, Response
 from openai.types.responses import ResponseTextDeltaEvent
 
-from tallystick import Actor, Tally
-from tallystick.errors import TallystickError
+from tallystick import Tally
 from tallystick.recorder import Player
 from tallystick_openai_agents import TallyRunner, TapeRunner, memory_tools, model_call
 from tallystick_openai_agents.messages import text_in
@@ -114,9 +112,7 @@ class OpenAIAgents(Runtime):
     ways = ("run", "run_stream")
     model_name = "scripted"
     tool_error = Failed
-    model_error = openai.InternalServerError(
-        "busy", response=Response(503, request=Request("POST", "https://scripted")), body=None
-    )
+    model_error = openai.OpenAIError("busy")
     inherits = False
     unasked = (Waits,)
 
