@@ -169,8 +169,11 @@ class Answered:
 def answers_of(state: RunState[Any, Any]) -> dict[str, Answered]:
     """Return what a person has answered about the calls that a run stopped with, by their ids."""
     answers: dict[str, Answered] = {}
-    context = state._context  # The SDK has no public way to read it.
-    for item in state.get_interruptions():
+    # The SDK has no public way to read an answer, nor to find that for an agent that is a tool.
+    find_inner = getattr(state, "_find_nested_approval_state", lambda item: None)
+    for asked in state.get_interruptions():
+        owner, item = find_inner(asked) or (state, asked)
+        context = owner._context
         call_id, name = item.call_id, item.tool_name
         if context is None or not call_id or not name:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Unpack, cast
 
 import anyio
@@ -148,18 +148,22 @@ class TallyRunner(AgentRunner):
         run = self._begin(starting_agent, input, kwargs)
         with run.active():
             result = super().run_streamed(starting_agent, input, **run.options)
-        ended = asyncio.create_task(_end(run, result))
+        reading = _Reading()
+        ended = asyncio.create_task(_end(run, result, reading))
         events = result.stream_events
 
         async def stream_events() -> AsyncIterator[Any]:
+            reading.over = asyncio.Event()
             try:
                 async with aclosing(cast(Any, events())) as stream:
                     async for event in stream:
                         yield event
-            except UserError as error:
+            except Exception as error:
+                reading.error = error
                 _raise_own(error)
                 raise
             finally:
+                reading.over.set()
                 await asyncio.shield(ended)
 
         cast(Any, result).stream_events = stream_events
@@ -220,11 +224,23 @@ def _raise_own(error: BaseException) -> None:
         raise cause
 
 
-async def _end(run: RunUnderWay, result: RunResultStreaming) -> None:
+@dataclass
+class _Reading:
+    """The reading of a stream: some errors of a run are first raised there."""
+
+    over: asyncio.Event | None = None
+    error: BaseException | None = None
+
+
+async def _end(run: RunUnderWay, result: RunResultStreaming, reading: _Reading) -> None:
     task = result.run_loop_task
-    if task is not None:
-        await asyncio.wait({task})
+    assert task is not None
+    await asyncio.wait({task})
     error: BaseException | None = result.run_loop_exception
-    if error is None and task is not None and task.cancelled():
+    if error is None and task.cancelled():
         error = asyncio.CancelledError()
+    if error is None and result.final_output is None and not result.interruptions:
+        if reading.over is not None:
+            await reading.over.wait()
+        error = reading.error
     await in_thread(*((run.finish, result) if error is None else (run.fail, error)))
