@@ -29,6 +29,7 @@ from tallystick.tokens import usage_of
 from tallystick_openai_agents.messages import (
     ModelRequest,
     answer_of,
+    as_json,
     comparable,
     model_facts,
     request_of,
@@ -244,11 +245,11 @@ class _Asking:
 
     def _note_handoffs(self, output: list[Any]) -> None:
         agents = {each.tool_name: each.agent_name for each in self.request.handoffs}
-        for item in output:
-            name = getattr(item, "name", None)
-            if item.type == "function_call" and name in agents:
-                arguments = read_arguments(item.arguments)
-                self.run.handoffs[agents[name]] = ToolCall(name, arguments, item.call_id)
+        for item in map(as_json, output if agents else ()):
+            name = item.get("name")
+            if item.get("type") == "function_call" and name in agents:
+                arguments = read_arguments(item.get("arguments"))
+                self.run.handoffs[agents[name]] = ToolCall(name, arguments, item.get("call_id"))
 
     def fail(self, error: BaseException) -> None:
         """Record that the request failed, with the answer of its stream until then."""

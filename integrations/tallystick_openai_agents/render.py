@@ -99,8 +99,12 @@ def read_request(request: ModelRequest, count: Count = len) -> ReadRequest:
 
 
 def _pieces(items: list[Any], raw: list[Any], count: Count) -> Iterator[Piece]:
-    answered = {item.get("call_id") for item in items if _is_result(item)}
-    asked = {item.get("call_id") for item in items if _is_call(item)}
+    asked = {item.get("call_id"): place for place, item in enumerate(items) if _is_call(item)}
+    answered = {
+        item["call_id"]
+        for place, item in enumerate(items)
+        if _is_result(item) and item.get("call_id") and asked.get(item["call_id"], place) < place
+    }
     group: list[int] = []
 
     def answer() -> Iterator[Piece]:
@@ -117,7 +121,7 @@ def _pieces(items: list[Any], raw: list[Any], count: Count) -> Iterator[Piece]:
             group.append(place)
             continue
         yield from answer()
-        yield Piece((raw[place],), _item(f"item-{place}", item, asked, count))
+        yield Piece((raw[place],), _item(f"item-{place}", item, answered, count))
     yield from answer()
 
 
@@ -138,7 +142,6 @@ def _is_of_model(item: Any) -> bool:
 def _answer(item_id: str, parts: list[Any], answered: set[Any], count: Count) -> ContextItem:
     # A call that nothing answers yet, or that the provider ran itself, has no result to go with.
     calls = [part for part in parts if _is_call(part) and part.get("call_id") in answered]
-    calls = [part for part in calls if part.get("call_id")]
     spoken = [part for part in parts if part.get("role") == "assistant"]
     others = [part for part in parts if part not in calls and part not in spoken]
     said = [text_in(part.get("content")) for part in spoken]
@@ -160,12 +163,12 @@ def _answer(item_id: str, parts: list[Any], answered: set[Any], count: Count) ->
     )
 
 
-def _item(item_id: str, item: Any, asked: set[Any], count: Count) -> ContextItem | None:
+def _item(item_id: str, item: Any, answered: set[Any], count: Count) -> ContextItem | None:
     """Return an item of somebody other than the model; None for one of an unknown kind."""
     if not isinstance(item, dict):
         return None
     role = item.get("role")
-    if _is_result(item) and item.get("call_id") in asked and item.get("call_id"):
+    if _is_result(item) and item.get("call_id") in answered:
         text, media = text_in(item.get("output"))
         result_of = item["call_id"]
         return message_item(item_id, "tool_result", text, count, result_of=result_of, media=media)

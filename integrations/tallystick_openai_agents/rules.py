@@ -146,7 +146,8 @@ def agent_tools(agent: Agent[Any]) -> list[Any]:
     agents: list[Any] = [agent]
     for each in agents:
         for other in each.handoffs:
-            target = getattr(other, "_agent_ref", lambda other=other: other)()
+            find = getattr(other, "_agent_ref", None)
+            target = find() if callable(find) else other
             if isinstance(target, Agent) and all(target is not known for known in agents):
                 agents.append(target)
     return [tool for each in agents for tool in each.tools]

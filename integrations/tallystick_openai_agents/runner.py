@@ -11,6 +11,7 @@ from typing import Any, Unpack, cast
 import anyio
 from agents import Agent, RunContextWrapper, RunHooks, RunResult, RunState, UserError
 from agents.items import ToolApprovalItem
+from agents.lifecycle import RunHooksBase
 from agents.result import RunResultStreaming
 from agents.run import AgentRunner
 from agents.run_config import RunOptions
@@ -204,9 +205,11 @@ class TallyRunner(AgentRunner):
             with run.active():
                 run.tools.note_rejections()
         take_in_hand(agent_tools(current), asks=run.asks)
+        hooks = options.get("hooks") or RunHooks()
         run.options = {
             **options,
-            "hooks": Hooks(run, options.get("hooks") or RunHooks()),
+            # Hooks that are none the SDK refuses itself.
+            "hooks": Hooks(run, hooks) if isinstance(hooks, RunHooksBase) else hooks,
             "run_config": replace(
                 config,
                 model=RunModel(run, config),

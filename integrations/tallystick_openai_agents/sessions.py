@@ -41,7 +41,7 @@ class TallySession(SessionABC):
         *,
         actor: ActorSource | None = None,
         scope: str | Scope | None = None,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         """`actor` says who acts, by default what the context of a run names (docs/who-acts.md).
         Raises InvalidInput.
@@ -60,7 +60,8 @@ class TallySession(SessionABC):
                 "A session needs an id: text, a number or a UUID.", argument="session_id"
             )
         self.session_id = name
-        self.session_settings = session_settings or SessionSettings()
+        given = session_settings if session_settings is not None else SessionSettings()
+        self.session_settings = SessionSettings(**given) if isinstance(given, dict) else given
 
     def __repr__(self) -> str:
         return self._binder.describe(session_id=self.session_id)
