@@ -117,10 +117,8 @@ class TallySession(SessionABC):
 
     def _add(self, items: list[TResponseInputItem], wrapper: RunContextWrapper[Any] | None) -> None:
         bound = self._bound(wrapper)
-        newest = next(
-            iter(bound.threads.history(self.session_id, namespace=_NAMESPACE, limit=1)), None
-        )
-        position = 0 if newest is None else int(newest.id.partition("-")[0]) + 1
+        newest = bound.threads.get(self.session_id, namespace=_NAMESPACE)
+        position = 0 if newest is None else int(newest.summary.id.partition("-")[0]) + 1
         # Of two that write at once both may take the same position: the id keeps them apart.
         self._put(bound, f"{position:016}-{bound.tally.new_id()}", items)
 
