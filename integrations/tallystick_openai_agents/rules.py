@@ -93,10 +93,9 @@ class _Failure:
 class _Approval:
     """Says whether a call has to wait for a person: because its tool says so, or a rule."""
 
-    before: Any
-
     def __init__(self, tool: FunctionTool, before: Any) -> None:
-        self.tool, self.before = tool, before
+        self.tool = tool
+        self.before: Any = before
 
     async def __call__(
         self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
@@ -108,7 +107,8 @@ class _Approval:
             prepared = prepare(json.dumps(arguments), self.tool.name) if prepare else None
             if prepared is not None and not prepared.unchanged:
                 return True
-            if await self.before(context, arguments, call_id):
+            asks: Any = self.before
+            if await asks(context, arguments, call_id):
                 return True
         elif self.before:
             return True

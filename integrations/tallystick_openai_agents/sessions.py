@@ -14,6 +14,7 @@ from uuid import UUID
 
 from agents import RunContextWrapper, TResponseInputItem
 from agents.memory import SessionABC, SessionSettings
+from agents.memory.session_settings import coerce_session_settings
 
 from tallystick.aio import in_thread
 from tallystick.checkpoints import Leaf, NewCheckpoint, StoredCheckpoint
@@ -61,7 +62,7 @@ class TallySession(SessionABC):
             )
         self.session_id = name
         given = session_settings if session_settings is not None else SessionSettings()
-        self.session_settings = SessionSettings(**given) if isinstance(given, dict) else given
+        self.session_settings: SessionSettings | None = coerce_session_settings(given)
 
     def __repr__(self) -> str:
         return self._binder.describe(session_id=self.session_id)

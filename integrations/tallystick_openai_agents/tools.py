@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agents import FunctionTool, RunContextWrapper
+from agents import FunctionTool, RunContextWrapper, Tool
 
 from tallystick.aio import in_thread
 from tallystick.errors import Blocked, InvalidInput
@@ -35,7 +35,7 @@ def memory_tools(
     scope: str | Scope | None = None,
     approval: PlainApproval = "ask",
     working: bool = False,
-) -> list[FunctionTool]:
+) -> list[Tool]:
     """Return the memory tools for `Agent(…, tools=memory_tools(tally))`.
 
     `memory_modify` and `memory_forget` interrupt the run until somebody approves; with

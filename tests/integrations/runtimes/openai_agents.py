@@ -10,6 +10,7 @@ from typing import Any
 import openai
 from agents import (
     Agent,
+    FunctionTool,
     Model,
     ModelResponse,
     ModelSettings,
@@ -150,6 +151,7 @@ class OpenAIAgents(Runtime):
         return [
             (each.name, each.description, list(each.params_json_schema["properties"]))
             for each in memory_tools(tally)
+            if isinstance(each, FunctionTool)
         ]
 
     def model_call(self, script: Script) -> Callable[..., Any]:
