@@ -214,12 +214,13 @@ class _Asking:
 
     def see(self, event: Any) -> None:
         """See an event of a stream."""
-        if event.type.endswith(".delta"):
+        kind = getattr(event, "type", "")
+        if kind.endswith(".delta"):
             if self.call is not None:
                 self.call.times.add_chunk()
-            if event.type == "response.output_text.delta":
+            if kind == "response.output_text.delta":
                 self._said.append(event.delta)
-        elif event.type in _ENDS:
+        elif kind in _ENDS:
             self.end(event.response)
 
     def end(self, response: Any) -> None:

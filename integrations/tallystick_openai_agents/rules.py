@@ -15,6 +15,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, RunState
+from agents.tool import (
+    _MISSING_FUNCTION_TOOL_WRAPPED_CALLABLE,
+    _FailureHandlingFunctionToolInvoker,
+)
 from agents.tool_context import ToolContext
 
 from tallystick.errors import ActionDenied, ApprovalRequired
@@ -56,25 +60,46 @@ in_hand: ContextVar[ToolsInHand | None] = ContextVar("tallystick_openai_agents",
 """What stands around the tools of the run under way."""
 
 
-class _Invoker:
-    """Calls a tool, through what has it in hand."""
+class _Invoker(_FailureHandlingFunctionToolInvoker):
+    """Calls a tool, through what has it in hand.
+
+    Of the SDK's own class, which alone it asks what the arguments of a call would become, before a
+    tool decides by them whether a person has to approve.
+    """
 
     def __init__(self, tool: FunctionTool, invoke: Invoke) -> None:
         self.tool, self.invoke = tool, invoke
 
-    async def __call__(self, context: ToolContext[Any], input: str) -> Any:
+    def _get_wrapped_callable(self) -> object:
+        return getattr(self.invoke, "_get_wrapped_callable", _no_callable)()
+
+    def prepare_arguments(self, input: str, tool_name: str) -> Any:
+        """Return what the arguments would become, where the tool itself decides by them."""
+        approval = self.tool.needs_approval
+        prepare = getattr(self.invoke, "prepare_arguments", None)
+        if prepare is None or (isinstance(approval, _Approval) and not callable(approval.before)):
+            return None
+        return prepare(input, tool_name)
+
+    async def __call__(self, ctx: ToolContext[Any], input: str) -> Any:
         around, play = in_hand.get(), on_tape.get()
         invoke = self.invoke
         if play is not None:
             invoke = partial(play, self.tool, invoke=invoke)
         if around is None:
-            return await invoke(context, input)
-        return await around.call_tool(self.tool, context, input, invoke)
+            return await invoke(ctx, input)
+        return await around.call_tool(self.tool, ctx, input, invoke)
 
-    def __agents_bind_function_tool__(self, tool: FunctionTool) -> _Invoker:
+    def __agents_bind_function_tool__(self, function_tool: FunctionTool) -> _Invoker:
         """Return the invoker of a copy of the tool, as the SDK asks for it."""
+        if self.tool is function_tool:
+            return self
         bind = getattr(self.invoke, "__agents_bind_function_tool__", None)
-        return _Invoker(tool, self.invoke if bind is None else bind(tool))
+        return _Invoker(function_tool, self.invoke if bind is None else bind(function_tool))
+
+
+def _no_callable() -> object:
+    return _MISSING_FUNCTION_TOOL_WRAPPED_CALLABLE
 
 
 class _Failure:
@@ -101,23 +126,10 @@ class _Approval:
         self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
     ) -> bool:
         around = in_hand.get()
-        if callable(self.before):
-            # The SDK looks at what its own invoker would change, which it does not see any more.
-            prepare = getattr(_invoker_of(self.tool), "prepare_arguments", None)
-            prepared = prepare(json.dumps(arguments), self.tool.name) if prepare else None
-            if prepared is not None and not prepared.unchanged:
-                return True
-            asks: Any = self.before
-            if await asks(context, arguments, call_id):
-                return True
-        elif self.before:
+        asks: Any = self.before
+        if (await asks(context, arguments, call_id)) if callable(asks) else asks:
             return True
         return around is not None and await around.needs_approval(self.tool, arguments, call_id)
-
-
-def _invoker_of(tool: FunctionTool) -> Any:
-    invoke = tool.on_invoke_tool
-    return invoke.invoke if isinstance(invoke, _Invoker) else invoke
 
 
 def take_in_hand(tools: Iterable[Any], *, asks: bool = False) -> None:
