@@ -136,6 +136,8 @@ class TallyRunner(AgentRunner):
                 await in_thread(run.fail, error)
             _raise_own(error)
             raise
+        finally:
+            await run.close()
         await in_thread(run.finish, result)
         return result
 
@@ -178,7 +180,9 @@ class TallyRunner(AgentRunner):
     ) -> RunUnderWay:
         """Return a run that has begun, with the options to run it with. Raises Denied."""
         options = cast(dict[str, Any], {**given})
-        config = config_of(options.get("run_config"))
+        given_config = options.get("run_config")
+        config = config_of(given_config)
+        is_ours = isinstance(given_config, dict) and "model_provider" not in given_config
         if isinstance(config.model, RunModel):
             # An agent that is a tool goes on with the configuration of the agent around it.
             config = config.model.config
@@ -192,6 +196,7 @@ class TallyRunner(AgentRunner):
         bound = self.binder.bound(self.binder.call(context=value, session=session))
         words = user_text(state._original_input if state is not None else cast(Any, input))
         run = RunUnderWay(self, bound, words, session)
+        run.provider = config.model_provider if given_config is None or is_ours else None
         current = agent if state is None or state._current_agent is None else state._current_agent
         if self.records:
             with self.guard():
@@ -239,6 +244,7 @@ async def _end(run: RunUnderWay, result: RunResultStreaming, reading: _Reading) 
     task = result.run_loop_task
     assert task is not None
     await asyncio.wait({task})
+    await run.close()
     error: BaseException | None = result.run_loop_exception
     if error is None and task.cancelled():
         error = asyncio.CancelledError()

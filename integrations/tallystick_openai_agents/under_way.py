@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from agents import Agent, FunctionTool, RunContextWrapper, RunHooks
+from agents import Agent, FunctionTool, ModelProvider, RunContextWrapper, RunHooks
 from agents.run_config import CallModelData, ModelInputData, ToolErrorFormatterArgs
 from pydantic_core import to_json
 
@@ -27,6 +27,7 @@ from tallystick.kit import (
     record_tool_result,
     refuse_unenforced,
 )
+from tallystick.logs import get_logger
 from tallystick.recorder import Run, status_for
 from tallystick.records import StepKind, StepStatus
 from tallystick.tally import AllowedToolCall, BoundTally
@@ -61,6 +62,8 @@ class RunUnderWay:
         self.guard = runner.guard
         self.root: RootRun | None = None
         self.options: dict[str, Any] = {}
+        self.provider: ModelProvider | None = None
+        """The provider of models that was made for this run."""
         self.tools = ToolRules(bound, "TallyRunner", runner.task_type)
         self.is_nested = is_nested()
         self.turns: dict[str, str] = {}
@@ -274,6 +277,14 @@ class RunUnderWay:
                 self.join(agent.name, handed_over_by=root.run.id)
 
     # The end
+
+    async def close(self) -> None:
+        """Close the provider that was made for this run, as the SDK does with its own."""
+        if self.provider is not None:
+            try:
+                await self.provider.aclose()
+            except Exception as error:
+                get_logger("openai_agents").warning("provider.close", error=type(error).__name__)
 
     def finish(self, result: Any) -> None:
         """End the run with its outcome, and wait until it is stored."""
