@@ -6,6 +6,7 @@ the SDK stops a run and asks. Outside of a run of ours such a tool does what it 
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -127,7 +128,8 @@ class _Approval:
     ) -> bool:
         around = in_hand.get()
         asks: Any = self.before
-        if (await asks(context, arguments, call_id)) if callable(asks) else asks:
+        answer: Any = asks(context, arguments, call_id) if asks not in (True, False) else asks
+        if (await answer) if inspect.isawaitable(answer) else answer:
             return True
         return around is not None and await around.needs_approval(self.tool, arguments, call_id)
 

@@ -283,7 +283,7 @@ class RunUnderWay:
         if self.provider is not None:
             try:
                 await self.provider.aclose()
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - logged, as the SDK does
                 get_logger("openai_agents").warning("provider.close", error=type(error).__name__)
 
     def finish(self, result: Any) -> None:
