@@ -20,6 +20,7 @@ EXAMPLES = (
     "langgraph_wrapper",
     "deep_agent",
     "research_agent",
+    "refund_desk",
     "mcp_ingest",
     "support_service",
     "overview",

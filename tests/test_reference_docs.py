@@ -17,6 +17,7 @@ PAGES = {
     "tallystick_langchain": "reference/langchain.md",
     "tallystick_pydantic_ai": "reference/pydantic-ai.md",
     "tallystick_llama_index": "reference/llama-index.md",
+    "tallystick_openai_agents": "reference/openai-agents.md",
 }
 _ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<default>[^|]*?) ?\|", re.M)
 

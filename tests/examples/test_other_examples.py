@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from examples.langgraph_wrapper import __main__ as langgraph_wrapper
 from examples.openai_context_demo import __main__ as openai_context_demo
+from examples.refund_desk import __main__ as refund_desk
 from examples.research_agent import __main__ as research_agent
 from examples.running import EXAMPLES, OPERATOR, check_receipts
 
@@ -112,3 +113,13 @@ def test_receipts_of_every_user_are_checked_and_none_at_all_is_an_alarm() -> Non
             with tally.bind(Actor(user=user)).run("helper") as run, run.step("model_call") as step:
                 step.record("response", "Hello.")
         assert check_receipts(tally) == "receipts that verify: 2, runs: 2"
+
+
+def test_a_refund_waits_for_a_person_and_each_agent_has_its_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    refund_desk.main([])
+    shown = capsys.readouterr().out
+
+    page = (ROOT / "docs/examples/refund-desk.md").read_text(encoding="utf-8")
+    assert f"```text\n{shown}```" in page

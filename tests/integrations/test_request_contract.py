@@ -17,6 +17,7 @@ from tests.integrations.runtimes.base import Runtime, Script, call
 from tests.integrations.runtimes.direct import Direct
 from tests.integrations.runtimes.langchain import LangChain, LangGraph
 from tests.integrations.runtimes.llama_index import LlamaIndex
+from tests.integrations.runtimes.openai_agents import OpenAIAgents
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 
 from tallystick import Actor
@@ -100,6 +101,14 @@ class TestPydanticAI(_Played):
 
 class TestPydanticAIStream(_Played):
     runtime = PydanticAI("run_stream")
+
+
+class TestOpenAIAgents(_Played):
+    runtime = OpenAIAgents()
+
+
+class TestOpenAIAgentsStream(_Played):
+    runtime = OpenAIAgents("run_stream")
 
 
 @_SPEAKS_OF_OLD_FIELDS

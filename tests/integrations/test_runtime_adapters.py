@@ -11,6 +11,7 @@ import pytest
 from tests.integrations.runtimes.base import Runtime, Script, call
 from tests.integrations.runtimes.langchain import LangChain
 from tests.integrations.runtimes.llama_index import TOOLS_WAIT, LlamaIndex
+from tests.integrations.runtimes.openai_agents import OpenAIAgents
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 from tests.integrations.runtimes.runtimes import in_runtimes
 
@@ -75,10 +76,8 @@ class TestLangChain(_Adapter):
     runtime = LangChain()
 
 
-@pytest.mark.smoke
-class TestPydanticAI(_Adapter):
+class _WholeAdapter(_Adapter):
     verbs = _Adapter.verbs | {"context", "model_call", "tool_call"}
-    runtime = PydanticAI()
 
     def context(self, bound: BoundTally, query: str) -> str:
         script = Script("So.")
@@ -90,6 +89,15 @@ class TestPydanticAI(_Adapter):
 
     def tool_call(self, bound: BoundTally, value: int) -> None:
         self.runtime.run(Script([call("double", value=value)], "So."), [double], recorded=bound)
+
+
+@pytest.mark.smoke
+class TestPydanticAI(_WholeAdapter):
+    runtime = PydanticAI()
+
+
+class TestOpenAIAgents(_WholeAdapter):
+    runtime = OpenAIAgents()
 
 
 # LlamaIndex's agents look at every attribute of their pydantic selves, deprecated ones too.
@@ -137,7 +145,7 @@ def test_forgetting_waits_until_a_person_agrees(open_sqlite: OpenTally, runtime:
         assert owner.get(arguments["memory_id"]).content == "Keep me."
         steps = owner.recordings.steps(owner.recordings.runs()[0].id)
         assert [step.status for step in steps] == ["completed", "blocked"]
-        own_question = runtime.name == "pydantic_ai"
+        own_question = runtime.name in ("pydantic_ai", "openai_agents")
         assert steps[1].step_kind == ("human_approval" if own_question else "tool_call")
 
         runtime.use_tool(owner, "memory_forget", arguments, answers=lambda question: True)
@@ -153,8 +161,9 @@ def test_a_person_may_say_no_and_the_model_is_told_why(
         arguments = {"memory_id": owner.remember("Keep me.").id, "reason": "tidy"}
         why, forget = "It is dear to me.", ("memory_forget", arguments)
         outcome = runtime.use_tool(owner, *forget, answers=lambda question: why)
-        # PydanticAI gives the model the words of the person, and no more.
-        before = "" if runtime.name == "pydantic_ai" else "memory_forget was not done. "
+        # These give the model the words of the person, and no more.
+        says_no_more = runtime.name in ("pydantic_ai", "openai_agents")
+        before = "" if says_no_more else "memory_forget was not done. "
         assert f"{before}{why}" in outcome.tools[0].text
         assert owner.get(arguments["memory_id"]).content == "Keep me."
 

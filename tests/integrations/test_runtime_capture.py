@@ -8,6 +8,7 @@ import pytest
 from tests.integrations.runtimes.base import Call, Runtime, Script, call
 from tests.integrations.runtimes.langchain import LangChain, LangGraph
 from tests.integrations.runtimes.llama_index import TOOLS_WAIT, LlamaIndex
+from tests.integrations.runtimes.openai_agents import OpenAIAgents
 from tests.integrations.runtimes.pydantic_ai import PydanticAI
 
 from tallystick.records import Json
@@ -100,6 +101,10 @@ class TestLangChainMiddlewareWithHandler(TestLangChainMiddleware):
 
 class TestPydanticAI(_Played):
     runtime, stream = PydanticAI(), PydanticAI("run_stream")
+
+
+class TestOpenAIAgents(_Played):
+    runtime, stream = OpenAIAgents(), OpenAIAgents("run_stream")
 
 
 # LlamaIndex's agents look at every attribute of their pydantic selves, deprecated ones too.

@@ -424,6 +424,7 @@ def test_the_doctor_names_the_pieces_that_enforce(open_sqlite: OpenTally, runtim
         "langchain": "TallyMiddleware",
         "pydantic_ai": "TallyPolicy",
         "llama_index": "ruled_tools",
+        "openai_agents": "TallyRunner",
     }
 
     with open_sqlite(rules=[DENY]) as tally:

@@ -40,14 +40,17 @@ def test_an_agent_streams_its_tape_in_as_many_pieces_as_were_recorded(
     assert outcome.text == "".join(recorded) == "".join(played) == TEXT
     assert len(recorded) == 4
     # LangChain ends a stream with an empty piece, LlamaIndex with the whole answer.
-    assert len(played) == (4 if runtime.name == "pydantic_ai" else 5)
+    assert len(played) == (4 if runtime.name in ("pydantic_ai", "openai_agents") else 5)
     assert player.finish().matches
     assert again.calls[-1].chunks == player.tape.calls[-1].chunks == len(played)
 
 
 @in_ways(
     *STREAMS,
-    fails={"langchain": "the handler keeps no part of an answer that broke inside of a graph"},
+    fails={
+        "langchain": "the handler keeps no part of an answer that broke inside of a graph",
+        "openai_agents": "the SDK drops the pieces that nobody has read when a stream breaks",
+    },
 )
 def test_a_stream_that_broke_breaks_where_it_did(open_sqlite: OpenTally, runtime: Runtime) -> None:
     recorded: list[str] = []

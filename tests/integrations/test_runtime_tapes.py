@@ -254,8 +254,9 @@ def test_arguments_that_do_not_fit_are_asked_for_again(
     )
     recorded, new_player = record_tape(open_sqlite, runtime, script, tools)
     refused = any("it must be even" in result.text for result in recorded.tools)
-    # LlamaIndex does not validate the arguments of a function.
-    assert refused == (runtime.name != "llama_index")
+    # LlamaIndex does not validate the arguments of a function, and the OpenAI Agents SDK keeps why
+    # they do not fit to itself.
+    assert refused == (runtime.name not in ("llama_index", "openai_agents"))
     player = new_player()
     assert runtime.run(None, tools, player=player).tools == recorded.tools
     assert player.finish().matches
@@ -367,7 +368,11 @@ def test_memories_in_a_request_match_where_a_tally_recalls_the_same(
         assert any("Anna's tea weighs three tons" in line for line in removed)
 
         ben.remember("Anna's tea weighs nothing at all.")
-        what = {"langchain": "1 not recorded", "llama_index": "1 missing and 4"}
+        what = {
+            "langchain": "1 not recorded",
+            "openai_agents": "1 not recorded",
+            "llama_index": "1 missing and 4",
+        }
         changed = what.get(runtime.name, "there are others")
         with pytest.raises(TapeDiverged, match=f"of `messages` {changed}.*that a tally recalled"):
             play(elsewhere, ben)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from agents import Agent as OpenAIAgent
+from agents import RunConfig, Runner
 from langchain.agents import create_agent
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import GenericFakeChatModel
@@ -55,10 +57,13 @@ from tallystick_llama_index import (
     ruled_tools,
 )
 from tallystick_llama_index import memory_tools as llama_memory_tools
+from tallystick_openai_agents import TallyRunner, TallySession
+from tallystick_openai_agents import memory_tools as openai_memory_tools
 from tallystick_pydantic_ai import TallyContext, TallyPolicy, TallyRecorder, memory_toolset
 
 from .llama_scripted import Scripted
 from .runtimes.base import call
+from .runtimes.openai_agents import Scripted as ScriptedAgent
 from .runtimes.pydantic_ai import scripted
 
 OpenTally = Callable[..., Tally]
@@ -119,6 +124,12 @@ PYDANTIC_AI = (
     Channel.of("`deps=Actor(…)`", deps=ADA),
     Channel.of("`deps.user_id`", deps=Deps("ada")),
     Channel.of('`metadata["user_id"]`', metadata={"user_id": "ada"}),
+    Channel.of("nobody"),
+)
+OPENAI_AGENTS = (
+    Channel.of("`context=Actor(…)`", context=ADA),
+    Channel.of("`context.user_id`", context=Deps("ada")),
+    Channel.of('`context={"user_id": …}`', context={"user_id": "ada"}),
     Channel.of("nobody"),
 )
 LLAMA_INDEX = (
@@ -280,6 +291,34 @@ def _policy(tally: Tally, channel: Channel) -> None:
     _run(agent, channel)
 
 
+# The pieces of the OpenAI Agents SDK
+
+
+def _run_agent(runner: Any, agent: Any, channel: Channel, **more: Any) -> Any:
+    quiet = RunConfig(tracing_disabled=True)
+    question = "What is my salary?"
+    coroutine = runner.run(agent, question, context=channel.context, run_config=quiet, **more)
+    return asyncio.run(coroutine)
+
+
+def _runner(tally: Tally, channel: Channel) -> None:
+    runner = TallyRunner(tally, capture="user", strict=True)
+    _run_agent(runner, OpenAIAgent("a", model=ScriptedAgent("ok")), channel)
+
+
+def _session(tally: Tally, channel: Channel) -> None:
+    agent = OpenAIAgent("a", model=ScriptedAgent("ok"))
+    _run_agent(Runner, agent, channel, session=TallySession(tally, "s"))
+
+
+def _agent_tools(tally: Tally, channel: Channel) -> None:
+    model = ScriptedAgent([call("memory_store", content="a note")], "done")
+    result = _run_agent(
+        Runner, OpenAIAgent("a", model=model, tools=openai_memory_tools(tally)), channel
+    )
+    _raise_if_refused(str(result.new_items))
+
+
 # The pieces of LlamaIndex
 
 
@@ -397,6 +436,11 @@ PIECES = {
         Piece("`TallyContext`", _context, PYDANTIC_AI),
         Piece("`memory_toolset`", _toolset, PYDANTIC_AI),
         Piece("`TallyPolicy`", _policy, PYDANTIC_AI),
+    ),
+    "OpenAI Agents SDK": (
+        Piece("`TallyRunner`", _runner, OPENAI_AGENTS),
+        Piece("`TallySession`", _session, OPENAI_AGENTS),
+        Piece("`memory_tools`", _agent_tools, OPENAI_AGENTS),
     ),
     "LlamaIndex": (
         Piece("`TallyRetriever`", _retriever, LLAMA_INDEX, _NO_STORE),

@@ -382,6 +382,53 @@ def _add_middleware() -> None:
     _add_to_every_agent(lambda: TallyMiddleware(tally, actor=_peer))
 
 
+# The OpenAI Agents SDK: its session in a file, and the runner behind `Runner`
+
+
+def _session_class() -> Any:
+    """Return a class that is made as `SQLiteSession` is, with a session of ours in its place: those
+    of one file are on one tally.
+    """
+    from tallystick_openai_agents import TallySession
+
+    tallies: dict[str, Any] = {}
+
+    def tally_of(place: str) -> Any:
+        if place == ":memory:" or place not in tallies:
+            tallies[place] = _opened_for_the_test(_tally())
+            _forget_after_the_test.append(tallies.clear)
+        return tallies[place]
+
+    class OurSession(TallySession):
+        def __init__(self, session_id: str, db_path: Any = ":memory:", **options: Any) -> None:
+            settings = options.get("session_settings")
+            tally = tally_of(str(db_path))
+            super().__init__(tally, session_id, actor=_peer, session_settings=settings)
+
+        def close(self) -> None:
+            """Do nothing: the tally of the test is closed with it."""
+
+    return OurSession
+
+
+_forget_after_the_test: list[Callable[[], None]] = []
+
+
+def _open_a_runner() -> None:
+    from tallystick_openai_agents import TallyRunner
+
+    block = _tally()
+    _closing.append((block, TallyRunner(block.__enter__(), actor=_peer)))
+
+
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Put our runner behind `Runner`, where a fixture of theirs has put its own."""
+    if INSERTED == "runner":
+        from agents.run import set_default_agent_runner
+
+        set_default_agent_runner(_closing[-1][1])
+
+
 # Hooks of pytest
 
 
@@ -391,6 +438,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _observe_every_run()
     elif INSERTED == "middleware":
         _add_middleware()
+    elif INSERTED == "runner":
+        _open_a_runner()
     elif INSERTED == "noop":
         _add_to_every_agent(_noop_middleware)
 
@@ -405,6 +454,8 @@ def pytest_plugin_registered(plugin: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
     """Close what a test opened without a block of its own."""
+    while _forget_after_the_test:
+        _forget_after_the_test.pop()()
     while _of_the_test:
         _of_the_test.pop().__exit__(None, None, None)
 
@@ -420,6 +471,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if INSERTED == "fixtures":
         _insert_into_langgraph()
     elif INSERTED == "modules":
+        _insert_into_modules(items)
+    elif INSERTED == "sessions":
+        _OFFICIAL.clear()
+        _OFFICIAL["SQLiteSession"] = _session_class()
         _insert_into_modules(items)
 
 

@@ -10,6 +10,7 @@ import pytest
 from .base import Runtime
 from .langchain import LangChain
 from .llama_index import TOOLS_WAIT, LlamaIndex
+from .openai_agents import OpenAIAgents
 from .pydantic_ai import PydanticAI
 
 _MARKS = {
@@ -19,11 +20,12 @@ _MARKS = {
     ]
 }
 _NONE: Mapping[str, str] = MappingProxyType({})
-_PLAIN: list[Runtime] = [LangChain(), PydanticAI(), LlamaIndex()]
+_PLAIN: list[Runtime] = [LangChain(), PydanticAI(), LlamaIndex(), OpenAIAgents()]
 _WAYS: list[Runtime] = [
     *(LangChain(way) for way in LangChain.ways),
     *(PydanticAI(way) for way in PydanticAI.ways),
     *(LlamaIndex(way) for way in LlamaIndex.ways),
+    *(OpenAIAgents(way) for way in OpenAIAgents.ways),
 ]
 _WATCHED: list[Runtime] = [LangChain("invoke", watched=True), LangChain("ainvoke", watched=True)]
 

@@ -1,0 +1,262 @@
+"""Tool calls under the rules of the tally, by the SDK's own interruptions.
+
+Tools are taken in hand where they are: around `on_invoke_tool`, and in `needs_approval`, by which
+the SDK stops a run and asks. Outside of a run of ours such a tool does what it did before.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, RunState
+from agents.tool import (
+    _MISSING_FUNCTION_TOOL_WRAPPED_CALLABLE,
+    _FailureHandlingFunctionToolInvoker,
+)
+from agents.tool_context import ToolContext
+
+from tallystick.errors import ActionDenied, ApprovalRequired
+from tallystick.kit import ToolCall, decide_as_person, has_rules, judge_tool_call
+from tallystick.tally import AllowedToolCall, BoundTally
+
+Invoke = Callable[[Any, str], Awaitable[Any]]
+
+
+class RuledTool(FunctionTool):
+    """A tool that goes by the rules of its tally, whatever runs it."""
+
+
+class ToolsInHand(Protocol):
+    """What stands around the tools of a run."""
+
+    session: str | None
+    """The session that the run belongs to."""
+
+    async def needs_approval(self, tool: FunctionTool, arguments: Any, call_id: str) -> bool:
+        """Return True if a person has to be asked before this call."""
+        ...
+
+    async def call_tool(self, tool: FunctionTool, context: Any, input: str, invoke: Invoke) -> Any:
+        """Call a tool by `invoke`."""
+        ...
+
+    def note_error(self, call_id: str | None, error: Exception) -> None:
+        """Note the error of a tool that the model is told of."""
+        ...
+
+
+on_tape: ContextVar[Callable[..., Awaitable[Any]] | None] = ContextVar(
+    "tallystick_tape", default=None
+)
+"""What plays the tools of the run under way, on a tape."""
+
+in_hand: ContextVar[ToolsInHand | None] = ContextVar("tallystick_openai_agents", default=None)
+"""What stands around the tools of the run under way."""
+
+
+class _Invoker(_FailureHandlingFunctionToolInvoker):
+    """Calls a tool, through what has it in hand.
+
+    Of the SDK's own class, which alone it asks what the arguments of a call would become, before a
+    tool decides by them whether a person has to approve.
+    """
+
+    def __init__(self, tool: FunctionTool, invoke: Invoke) -> None:
+        self.tool, self.invoke = tool, invoke
+
+    def _get_wrapped_callable(self) -> object:
+        return getattr(self.invoke, "_get_wrapped_callable", _no_callable)()
+
+    def prepare_arguments(self, input: str, tool_name: str) -> Any:
+        """Return what the arguments would become, where the tool itself decides by them."""
+        approval = self.tool.needs_approval
+        prepare = getattr(self.invoke, "prepare_arguments", None)
+        if prepare is None or (isinstance(approval, _Approval) and not callable(approval.before)):
+            return None
+        return prepare(input, tool_name)
+
+    async def __call__(self, ctx: ToolContext[Any], input: str) -> Any:
+        around, play = in_hand.get(), on_tape.get()
+        invoke = self.invoke
+        if play is not None:
+            invoke = partial(play, self.tool, invoke=invoke)
+        if around is None:
+            return await invoke(ctx, input)
+        return await around.call_tool(self.tool, ctx, input, invoke)
+
+    def __agents_bind_function_tool__(self, function_tool: FunctionTool) -> _Invoker:
+        """Return the invoker of a copy of the tool, as the SDK asks for it."""
+        if self.tool is function_tool:
+            return self
+        bind = getattr(self.invoke, "__agents_bind_function_tool__", None)
+        return _Invoker(function_tool, self.invoke if bind is None else bind(function_tool))
+
+
+def _no_callable() -> object:
+    return _MISSING_FUNCTION_TOOL_WRAPPED_CALLABLE
+
+
+class _Failure:
+    """Says to a model how its call failed, as the tool wants it said, and notes the error."""
+
+    def __init__(self, tell: Callable[[Any, Exception], Any]) -> None:
+        self._tell = tell
+
+    def __call__(self, context: Any, error: Exception) -> Any:
+        around = in_hand.get()
+        if around is not None:
+            around.note_error(getattr(context, "tool_call_id", None), error)
+        return self._tell(context, error)
+
+
+class _Approval:
+    """Says whether a call has to wait for a person: because its tool says so, or a rule."""
+
+    def __init__(self, tool: FunctionTool, before: Any) -> None:
+        self.tool = tool
+        self.before: Any = before
+
+    async def __call__(
+        self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
+    ) -> bool:
+        around = in_hand.get()
+        asks: Any = self.before
+        answer: Any = asks(context, arguments, call_id) if asks not in (True, False) else asks
+        if (await answer) if inspect.isawaitable(answer) else answer:
+            return True
+        return around is not None and await around.needs_approval(self.tool, arguments, call_id)
+
+
+def take_in_hand(tools: Iterable[Any], *, asks: bool = False) -> None:
+    """Let runs stand around these tools, once each; with `asks` rules may want a person to be
+    asked.
+    """
+    for tool in tools:
+        if not isinstance(tool, FunctionTool):
+            continue
+        if not isinstance(tool.on_invoke_tool, _Invoker):
+            tool.on_invoke_tool = _Invoker(tool, tool.on_invoke_tool)
+            if tool._failure_error_function is not None:
+                # Private, and the one place where the SDK shows the error behind such an answer.
+                tool._failure_error_function = _Failure(tool._failure_error_function)
+        if (asks or isinstance(tool, RuledTool)) and not isinstance(tool.needs_approval, _Approval):
+            tool.needs_approval = _Approval(tool, tool.needs_approval)
+
+
+def is_in_hand(tool: Any) -> bool:
+    """Return True if runs stand around a tool."""
+    return isinstance(getattr(tool, "on_invoke_tool", None), _Invoker)
+
+
+def agent_tools(agent: Agent[Any]) -> list[Any]:
+    """Return the tools that an agent and those that it hands over to have of their own."""
+    agents: list[Any] = [agent]
+    for each in agents:
+        for other in each.handoffs:
+            find = getattr(other, "_agent_ref", None)
+            target = find() if callable(find) else other
+            if isinstance(target, Agent) and all(target is not known for known in agents):
+                agents.append(target)
+    return [tool for each in agents for tool in each.tools]
+
+
+def config_of(given: RunConfig | dict[str, Any] | None) -> RunConfig:
+    return given if isinstance(given, RunConfig) else RunConfig(**(given or {}))
+
+
+@dataclass
+class Answered:
+    """What a person answered about a call in the SDK's own way."""
+
+    name: str
+    arguments: Any
+    approved: bool
+    reason: str
+
+
+def answers_of(state: RunState[Any, Any]) -> dict[str, Answered]:
+    """Return what a person has answered about the calls that a run stopped with, by their ids."""
+    answers: dict[str, Answered] = {}
+    # The SDK has no public way to read an answer, nor to find that for an agent that is a tool.
+    find_inner = getattr(state, "_find_nested_approval_state", lambda item: None)
+    for asked in state.get_interruptions():
+        owner, item = find_inner(asked) or (state, asked)
+        context = owner._context
+        call_id, name = item.call_id, item.tool_name
+        if context is None or not call_id or not name:
+            continue
+        names: dict[str, Any] = {"existing_pending": item, "tool_namespace": item.tool_namespace}
+        approved = context.get_approval_status(name, call_id, current_invocation=item, **names)
+        if approved is not None:
+            why = None if approved else context.get_rejection_message(name, call_id, **names)
+            reason = why or ("Approved" if approved else "Rejected") + " in the interrupted run."
+            arguments = read_arguments(getattr(item.raw_item, "arguments", None))
+            answers[call_id] = Answered(name, arguments, approved, reason)
+    return answers
+
+
+def read_arguments(text: str | None) -> Any:
+    """Return the arguments of a call as rules see them; text that is no object stays text."""
+    try:
+        values = json.loads(text or "{}")
+    except ValueError:
+        return text
+    return values if isinstance(values, dict) else text
+
+
+@dataclass
+class ToolRules:
+    """The rules over the tool calls of one run."""
+
+    bound: BoundTally
+    piece: str
+    task_type: str | None = None
+    answers: dict[str, Answered] = field(default_factory=dict)
+    """What a person answered, by the id of the call; it counts for exactly these arguments."""
+
+    def asks(self, name: str, arguments: Any) -> bool:
+        """Return True if a rule wants a person for a call; nothing is recorded or asked for."""
+        if not has_rules(self.bound, "tool_call", "require_approval"):
+            return False
+        rule = judge_tool_call(self.bound, name, arguments)
+        return rule is not None and rule.effect == "require_approval"
+
+    def check(self, call: ToolCall) -> AllowedToolCall:
+        """Check a call. Raises ActionDenied, ApprovalRequired, TokenRefused, Denied,
+        InvalidInput.
+        """
+        answer = self.answers.get(call.tool_call_id or "")
+        while True:
+            try:
+                return self._check(call)
+            except ApprovalRequired as error:
+                if answer is None or answer.arguments != call.arguments:
+                    raise
+                decide_as_person(
+                    self.bound, error.approvals, approved=answer.approved, reason=answer.reason
+                )
+                # An equal call beside it may use up what was granted to both: each has a try.
+                answer = None if error.new else answer
+
+    def note_rejections(self) -> None:
+        """Deny what a person rejected: the SDK never calls these tools."""
+        for call_id, answer in list(self.answers.items()):
+            if not answer.approved and self.asks(answer.name, answer.arguments):
+                with suppress(ActionDenied):
+                    self.check(ToolCall(answer.name, answer.arguments, call_id))
+
+    def _check(self, call: ToolCall) -> AllowedToolCall:
+        return self.bound.check_tool_call(
+            call.name,
+            call.arguments,
+            tool_call_id=call.tool_call_id,
+            piece=self.piece,
+            task_type=self.task_type,
+        )
