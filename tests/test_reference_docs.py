@@ -18,6 +18,7 @@ PAGES = {
     "tallystick_pydantic_ai": "reference/pydantic-ai.md",
     "tallystick_llama_index": "reference/llama-index.md",
     "tallystick_openai_agents": "reference/openai-agents.md",
+    "tallystick_claude_agent": "reference/claude-agent.md",
 }
 _ROW = re.compile(r"^\| `(?P<name>[^`]+)` \| (?P<default>[^|]*?) ?\|", re.M)
 
