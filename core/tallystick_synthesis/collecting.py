@@ -223,7 +223,8 @@ def _hits(
     }
     for each in planned:
         if not hits.get(each.number) and (each.kinds or docs is not None or not each.query):
-            hits[each.number] = newest(desk.context, reader, readable, requests[each.number])
+            found = newest(desk.context, reader, readable, requests[each.number])
+            hits[each.number] = list(found)
     return {
         each.number: [
             _without_headings(hit) for hit in hits[each.number] if is_evidence(hit.memory)
