@@ -21,6 +21,7 @@ EXAMPLES = (
     "deep_agent",
     "research_agent",
     "refund_desk",
+    "claude_sessions",
     "mcp_ingest",
     "support_service",
     "overview",

@@ -63,7 +63,8 @@ def lines(*texts: str, uuid: bool = True) -> list[SessionStoreEntry]:
 def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The program of a scripted model."""
     program = tmp_path / "claude"
-    source = Path(__file__).with_name("scripted_claude.py").read_text(encoding="utf-8")
+    place = Path(__file__).parents[2] / "examples" / "claude_sessions" / "scripted_claude.py"
+    source = place.read_text(encoding="utf-8")
     program.write_text(source.replace("/usr/bin/env python3", sys.executable), encoding="utf-8")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     (tmp_path / "home").mkdir()

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from examples.claude_sessions import __main__ as claude_sessions
 from examples.langgraph_wrapper import __main__ as langgraph_wrapper
 from examples.openai_context_demo import __main__ as openai_context_demo
 from examples.refund_desk import __main__ as refund_desk
@@ -113,6 +114,17 @@ def test_receipts_of_every_user_are_checked_and_none_at_all_is_an_alarm() -> Non
             with tally.bind(Actor(user=user)).run("helper") as run, run.step("model_call") as step:
                 step.record("response", "Hello.")
         assert check_receipts(tally) == "receipts that verify: 2, runs: 2"
+
+
+def test_a_session_of_claude_goes_on_where_its_disk_is_gone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    claude_sessions.main([])
+    shown = capsys.readouterr().out
+    shown = re.sub(r'code="\d+"', 'code="…"', re.sub(r"session [0-9a-f]{8}", "session …", shown))
+
+    page = (ROOT / "docs/examples/claude-sessions.md").read_text(encoding="utf-8")
+    assert f"```text\n{shown}```" in page
 
 
 def test_a_refund_waits_for_a_person_and_each_agent_has_its_run(

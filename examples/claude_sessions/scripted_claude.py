@@ -98,8 +98,9 @@ class Session:
             self.hook("SubagentStop", **agent, stop_hook_active=False,
                       agent_transcript_path=str(path),
                       last_assistant_message=f"{kind} is done")  # fmt: skip
-        text = "\n".join(self.answers)
-        lines.append(self.line("assistant", SCRIPT.get("answer", "I noted it.")))
+        answer = SCRIPT.get("answer", "I noted it.")
+        text = "\n".join([*filter(None, self.answers), answer])
+        lines.append(self.line("assistant", answer))
         self.write(self.file, lines)
         self.hook("Stop", stop_hook_active=False)
         said = {
