@@ -199,7 +199,7 @@ bench-pipeline: $(VENV)/.dev ## measure what learning costs remember, under outa
 	@$(BIN)/python -m tests.benchmarks.pipeline
 
 .PHONY: eval-recall
-eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.json in the LoCoMo format, else small sets of our own; ARGS="--plots FOLDER" draws it
+eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.json in the format of LoCoMo or LongMemEval, else small sets of our own; ARGS="--plots FOLDER" draws it
 	@case "$(ARGS)" in *--plots*) $(call install,$(BIN)/python,--group bench);; esac
 	@$(BIN)/python -m tests.benchmarks.eval_recall $(DATA) $(ARGS)
 

@@ -29,7 +29,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.eval_recall import ADVERSARIAL, Conversation, is_carried, load
+from tests.benchmarks.conversations import ADVERSARIAL, Conversation
+from tests.benchmarks.eval_recall import is_carried, load
 
 from tallystick import compiler
 from tallystick.embedding import GuardedEmbedder, StaticEmbedder

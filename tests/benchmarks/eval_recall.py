@@ -6,7 +6,9 @@ of our own. One table has every set, each of its
 harder variants, and rows that are generated from sentences of our own. Each conversation becomes a
 scope of its own, each of its sessions a conversation (`conv-26/session-3`), each turn a memory with
 its speaker and its time; an image caption follows the text. Baselines and ours see the
-same turns. The data is read from where it is and never copied.
+same turns. A file in LongMemEval's format is measured by session: R@5, R@10 and nDCG of the
+sessions that answer, by type of question; `hit@5` is what most mean by R@5 there, any of them among
+five. The data is read from where it is and never copied.
 """
 
 from __future__ import annotations
@@ -20,15 +22,16 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
-from itertools import compress
+from itertools import compress, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from tests.benchmarks.conversations import ADVERSARIAL, Conversation, Query, Turn
 from tests.benchmarks.embedders import add_embedders, chosen_embedders
 from tests.benchmarks.facts import (
     LANGUAGES,
@@ -41,6 +44,7 @@ from tests.benchmarks.facts import (
     told,
 )
 from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
+from tests.benchmarks.long_mem_eval import WANTED, conversation_of, is_long_mem_eval
 from tests.benchmarks.plots import Bar, Scored, plot_ablation, plot_calibration
 
 from tallystick import Actor, Tally
@@ -58,8 +62,6 @@ OWN_SETS = tuple(sorted((Path(__file__).parents[1] / "fixtures" / "recall").glob
 speakers, traces of tools, preferences that a request asks for, Chinese chats of several users. They
 were labelled before the order was changed; `SHA256SUMS` beside them names their bytes.
 """
-ADVERSARIAL = "adversarial"
-"""The kind of a question whose premise is false; it is no part of any mean."""
 _KINDS = {1: "multi-hop", 2: "temporal", 3: "inference", 4: "single-hop", 5: ADVERSARIAL}
 _TEMPLATED = frozenset({"instruction_following", "preference_following"})
 """Kinds of BEAM whose texts a generator wrote by one template ("when I ask about …"): what finds
@@ -73,7 +75,7 @@ _FTS5, _CHROMA, _FUSED = "FTS5, porter", "Chroma", "RRF of both"
 _TEXT_ALONE, _RECALL = "recall, no vectors", "recall"
 _LIST = 3
 """Turns that answer a question from which on it is a list."""
-_MEASURES = ("R@5", "R@10", "R@20", "nDCG", "session", "pack")
+_MEASURES = ("R@5", "R@10", "R@20", "nDCG", "session", "hit@5", "pack")
 _ABLATIONS: dict[str, dict[str, float]] = {
     name: dict.fromkeys(fields.split(), 0.0)
     for name, fields in {
@@ -93,53 +95,6 @@ _BOOSTS = ("freshness", "access", "task", "project", "source")
 _BOOST = 0.5
 _SEEDS = range(5)
 """Of one generated row: 64 questions of one seed say nothing closer than some ten percent."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One thing said."""
-
-    id: str
-    session: str
-    position: int
-    speaker: str
-    text: str
-    at: int | None
-    caption: str | None = None
-
-    @property
-    def content(self) -> str:
-        """What was said and shown."""
-        return f"{self.text}\n{self.caption}" if self.caption else self.text
-
-    @property
-    def line(self) -> str:
-        """What a system without fields sees."""
-        return (
-            (f"{self.speaker}: " if self.speaker else "")
-            + self.text
-            + (f" [shares {self.caption}]" if self.caption else "")
-        )
-
-
-@dataclass(frozen=True)
-class Query:
-    """One question with the turns that answer it."""
-
-    text: str
-    kind: str
-    gold: frozenset[str]
-    answer: str = ""
-
-
-@dataclass(frozen=True)
-class Conversation:
-    """Turns in order, and what is asked about them."""
-
-    id: str
-    turns: tuple[Turn, ...]
-    queries: tuple[Query, ...]
-    skipped: int = 0
 
 
 Search = Callable[[str], list[str]]
@@ -174,10 +129,13 @@ def load(path: Path) -> list[Conversation]:
         raise BadData(f"{path} is not JSON: {error}.") from error
     if not isinstance(entries, list) or not entries:
         raise BadData(f"{path} is not in the LoCoMo format: it is not a list of conversations.")
+    is_long = is_long_mem_eval(entries)
     try:
-        conversations = [_conversation(entry) for entry in entries]
+        conversations = [(conversation_of if is_long else _conversation)(each) for each in entries]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        if is_long:
+            raise BadData(f"{path} is not in LongMemEval's format ({reason}). {WANTED}.") from error
         raise BadData(
             f"{path} is not in the LoCoMo format ({reason}). A conversation has `sample_id`, "
             "`conversation` with `session_1`, `session_1_date_time`, … of turns with `speaker`, "
@@ -350,7 +308,8 @@ def ours(
         (turn.at for turn in conversation.turns if turn.at is not None),
         default=1_700_000_000_000_000,
     )
-    clock = StepClock(last + 3_600_000_000)
+    asked_at = conversation.asked_at
+    clock = StepClock(last + 3_600_000_000 if asked_at is None else max(asked_at, last))
     with (
         tempfile.TemporaryDirectory() as folder,
         Tally.open(
@@ -526,7 +485,7 @@ def measure(
     text = {turn.id: turn.content for turn in conversation.turns}
     rows = []
     for query in conversation.queries:
-        row = _measures(query, search(query.text), session)
+        row = _measures(query, search(query.text), session, by_session=conversation.by_session)
         if pack is not None:
             shown = pack(query.text)
             carried = sum(is_carried(query, text[name], shown.get(name, "")) for name in query.gold)
@@ -535,18 +494,25 @@ def measure(
     return rows
 
 
-def _measures(query: Query, ranking: Sequence[str], session: Mapping[str, str]) -> dict[str, Any]:
+def _measures(
+    query: Query, ranking: Sequence[str], session: Mapping[str, str], *, by_session: bool
+) -> dict[str, Any]:
     gold = query.gold
+    if by_session:
+        # Of a session the best of its turns counts.
+        ranking = list(dict.fromkeys(session[name] for name in ranking))
+        gold, session = frozenset(session[name] for name in gold), {}
     ranks = [rank for rank, name in enumerate(ranking, start=1) if name in gold]
     ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(gold), 10) + 1))
-    sessions = list(dict.fromkeys(session[name] for name in ranking))[:10]
-    wanted = {session[name] for name in gold}
+    sessions = list(dict.fromkeys(session.get(name, name) for name in ranking))[:10]
+    wanted = {session.get(name, name) for name in gold}
     return {
         "kind": query.kind,
         "evidence": len(gold),
         **{f"R@{k}": 100 * sum(rank <= k for rank in ranks) / len(gold) for k in (5, 10, 20)},
         "nDCG": 100 * sum(1 / math.log2(rank + 1) for rank in ranks if rank <= 10) / ideal,
         "session": 100 * len(wanted.intersection(sessions)) / len(wanted),
+        "hit@5": 100.0 * any(rank <= 5 for rank in ranks),
     }
 
 
@@ -655,9 +621,9 @@ def bars_of(results: Results) -> list[Bar]:
     return bars
 
 
-def report(row: str, results: Results) -> None:
+def report(row: str, results: Results, *, of_kinds: Sequence[str] = ("R@10",)) -> None:
     """Print a row of the table: each system with its measures, recall beside the plain fusion with
-    the interval of their difference, and recall's R@10 by the kind of question.
+    the interval of their difference, and some measures by the kind of question.
     """
     asked = {
         name: [one for one in rows if one["kind"] != ADVERSARIAL] for name, rows in results.items()
@@ -692,15 +658,15 @@ def report(row: str, results: Results) -> None:
         print(f"  lists, R@10 of {sum(lists)} questions: {shares}")
     kinds = list(dict.fromkeys(one["kind"] for one in results[_RECALL]))
     if len(kinds) > 1:
-        for name in (_FUSED, _RECALL):
+        for name, key in product((_FUSED, _RECALL), of_kinds):
             rows = results.get(name, [])
             shares = ", ".join(
-                f"{kind} {mean([one for one in rows if one['kind'] == kind], 'R@10'):.1f}"
+                f"{kind} {mean([one for one in rows if one['kind'] == kind], key):.1f}"
                 for kind in kinds
                 if rows
             )
             if shares:
-                print(f"  {name}, R@10 by kind: {shares}")
+                print(f"  {name}, {key} by kind: {shares}")
 
 
 def report_ablation(row: str, results: Results) -> None:
@@ -820,7 +786,8 @@ def main() -> None:
         skipped = sum(one.skipped for one in said)
         turns = sum(len(one.turns) for one in said)
         print(f"\n== {name}: {len(said)} conversations, {turns} turns; {skipped} questions skipped")
-        report(name, run(said, **how))
+        of_kinds = ("R@5", "R@10", "nDCG") if said[0].by_session else ("R@10",)
+        report(name, run(said, **how), of_kinds=of_kinds)
         if chosen.ablation or chosen.plots:
             ablated = ablation(said)
             report_ablation(name, ablated)
@@ -829,12 +796,14 @@ def main() -> None:
                 plot_ablation(name, bars_of(ablated), chosen.plots / f"{slug}-ablation.svg")
                 scored = calibration(said)
                 plot_calibration(name, scored, chosen.plots / f"{slug}-calibration.svg")
-        for variant, change in _VARIANTS.items() if not (chosen.no_robust or is_own) else ():
+        is_plain = chosen.no_robust or is_own or said[0].by_session
+        for variant, change in () if is_plain else _VARIANTS.items():
             report(
                 f"{name}, {variant}",
                 run([change(one) for one in said], **{**how, "packs": False}),
             )
-    if not (chosen.no_generated or is_own):
+    is_by_session = all(one.by_session for said in sets.values() for one in said)
+    if not (chosen.no_generated or is_own or is_by_session):
         for name, said in generated():
             report(name, run(said, **how))
 

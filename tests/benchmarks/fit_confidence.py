@@ -26,10 +26,9 @@ from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
+from tests.benchmarks.conversations import ADVERSARIAL, Conversation
 from tests.benchmarks.eval_recall import (
-    ADVERSARIAL,
     BadData,
-    Conversation,
     load,
     of_facts,
     ours,

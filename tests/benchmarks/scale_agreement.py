@@ -19,7 +19,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from tests.benchmarks.eval_recall import Conversation, load
+from tests.benchmarks.conversations import Conversation
+from tests.benchmarks.eval_recall import load
 from tests.benchmarks.scale_recall import fill
 
 from tallystick import Actor, Tally

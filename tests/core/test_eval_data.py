@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,46 @@ def test_the_small_sets_are_the_ones_that_were_labelled_before_the_order_was_cha
         and not sum(each.skipped for each in load(path))
         for path in OWN_SETS
     )
+
+
+THREE = Path(__file__).parents[1] / "fixtures" / "long_mem_eval" / "three_questions.json"
+"""Questions of our own in LongMemEval's format, with six sessions."""
+
+
+def test_a_file_of_long_mem_eval_is_measured_by_session_and_type_of_question() -> None:
+    command = [sys.executable, "-m", "tests.benchmarks.eval_recall", str(THREE), "--no-chroma"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "three_questions: 3 questions" in done.stdout
+    assert re.search(r"^  FTS5, porter +100\.0 ", done.stdout, re.M)
+    assert re.search(r"^  recall +100\.0 ", done.stdout, re.M)
+    for measure in ("R@5", "R@10", "nDCG"):
+        assert f"  recall, {measure} by kind: single-session-user 100.0, " in done.stdout
+
+
+def test_the_sessions_of_long_mem_eval_have_their_dates_and_what_answers() -> None:
+    first, _, third = load(THREE)
+    [question] = third.queries
+    answering = {turn.session for turn in third.turns if turn.id in question.gold}
+    assert sorted(each.partition("-")[2] for each in answering) == ["s-ferry", "s-ferry-2"]
+    assert len(question.gold) == 2, "a marked turn counts, and not its whole session"
+    assert {turn.at for turn in first.turns if turn.session.endswith("s-heron")} == {
+        1_709_370_900_000_000
+    }
+    assert first.asked_at == 1_712_750_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"haystack_dates": []}, "shorter"),
+        ({"haystack_dates": ["one day"] * 6}, "no date"),
+        ({"haystack_sessions": [[{"role": "user"}]] * 6}, "no 'content'"),
+        ({"answer_session_ids": []}, "names one of its turns"),
+    ],
+)
+def test_a_broken_file_of_long_mem_eval_is_refused_with_the_reason(
+    tmp_path: Path, change: dict[str, object], reason: str
+) -> None:
+    [entry, *_] = json.loads(THREE.read_text(encoding="utf-8"))
+    with pytest.raises(BadData, match=reason):
+        load(_file(tmp_path, json.dumps([{**entry, **change}])))
