@@ -124,6 +124,7 @@ UNASKED = (
     "thaw",
     "choose_windows",
     "doctor",
+    "health_scores",
     "sizes",
     "rebuild_index",
     "make_token",
