@@ -17,6 +17,7 @@ from tallystick_cli.output import progress_bar
 from tallystick_cli.session import open_as_owner, view_in
 from tallystick_cli.views.common import counts, table
 from tallystick_imports import (
+    ExportFormat,
     ForeignFormat,
     Imported,
     export_lines,
@@ -31,26 +32,24 @@ _MOST = 10
 def import_from(
     call: Call,
     format: Annotated[ForeignFormat, "The product."],
-    file: Annotated[str, "Its export: JSON, JSON lines, or the file of a SqliteStore."],
+    file: Annotated[
+        str, "Its export as it comes: a file of JSON, an archive, a folder of sessions, a database."
+    ],
     /,
-    only: Annotated[tuple[str, ...], "User, namespace or key to take; * for all."] = (),
+    only: Annotated[tuple[str, ...], "User, namespace, agent or project to take; * for all."] = (),
     apply: Annotated[bool, "Import; without it nothing is written."] = False,
 ) -> Answer:
     """Bring the memories of another product in, each with its source; again, it adds nothing."""
-    hidden, done = call.as_json or not apply, 0
+    hidden = call.as_json or not apply
     with (
         open_as_owner(call.where, create=apply) as owner,
         progress_bar("Importing", "memories", hidden=hidden) as advance,
     ):
-
-        def count(number: int) -> None:
-            nonlocal done
-            done += number
-            advance(done, None)
-
         bound = view_in(owner, call.scope)
         mode: Literal["preview", "apply"] = "apply" if apply else "preview"
-        imported = import_memories(bound, format, Path(file), only=only, mode=mode, progress=count)
+        imported = import_memories(
+            bound, format, Path(file), only=only, mode=mode, progress=advance
+        )
     is_whole = not apply or imported.found == imported.created + imported.present
     return Answer(imported, _view(imported, str(bound.scope), is_whole), is_whole)
 
@@ -58,7 +57,7 @@ def import_from(
 @command(scope="home")
 def export_to(
     call: Call,
-    format: Annotated[ForeignFormat, "The product."],
+    format: Annotated[ExportFormat, "The product."],
     file: Annotated[str, "File of JSON lines to write."],
     /,
 ) -> Answer:

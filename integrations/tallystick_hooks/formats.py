@@ -33,6 +33,8 @@ CLAUDE_EVENTS: Mapping[str, EventName] = {
 
 _LINES = 4_000
 """Lines of a transcript that are read, the newest."""
+_TEXTS = ("text", "input_text", "output_text")
+"""Parts of a message that are words, as the providers name them."""
 
 
 class BadPayload(ValueError):
@@ -141,19 +143,31 @@ def _transcript(path: str | None) -> Iterator[Words]:
     for line in lines:
         try:
             entry = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # the last line may be half written
-        if not isinstance(entry, dict) or entry.get("isMeta") or entry.get("isSidechain"):
-            continue
-        message, key = entry.get("message"), entry.get("uuid")
-        if entry.get("type") not in ("user", "assistant") or not isinstance(message, dict):
-            continue
-        text = _message_text(message.get("content"))
-        if text and isinstance(key, str):
-            yield Words(key, "user" if entry["type"] == "user" else "agent", text)
+        words = words_of(entry)
+        if words is not None:
+            yield words
 
 
-def _message_text(content: Any) -> str:
+def words_of(entry: Any) -> Words | None:
+    """Return what the user or the agent said in an entry of a transcript of Claude Code; None for
+    what neither said: calls of tools, the words of subagents, and the summary of a compaction.
+    """
+    if not isinstance(entry, dict):
+        return None
+    if any(entry.get(mark) for mark in ("isMeta", "isSidechain", "isCompactSummary")):
+        return None
+    message, key = entry.get("message"), entry.get("uuid")
+    if entry.get("type") not in ("user", "assistant") or not isinstance(message, dict):
+        return None
+    text = message_text(message.get("content"))
+    if not text or not isinstance(key, str):
+        return None
+    return Words(key, "user" if entry["type"] == "user" else "agent", text)
+
+
+def message_text(content: Any) -> str:
     """Return the words of a message, without calls of tools and their results."""
     if isinstance(content, str):
         return content.strip()
@@ -163,7 +177,7 @@ def _message_text(content: Any) -> str:
         part["text"]
         for part in content
         if isinstance(part, dict)
-        and part.get("type") == "text"
+        and part.get("type") in _TEXTS
         and isinstance(part.get("text"), str)
     ]
     return "\n".join(parts).strip()

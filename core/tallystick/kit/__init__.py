@@ -109,7 +109,11 @@ from tallystick.kit.sessions import (
 )
 from tallystick.kit.wire_tap import attribute_requests, tap
 from tallystick.policy.tool_schemas import SchemaReader
-from tallystick.storage.move.foreign_stores import require_tables, rows_of_store
+from tallystick.storage.move.foreign_stores import (
+    require_tables,
+    rows_of_openmemory,
+    rows_of_store,
+)
 from tallystick.tally.call_rules import CallKind, enforcing
 from tallystick.tally.session_turns import CONTINUES, OBSERVER
 
@@ -218,6 +222,7 @@ __all__ = [
     "register_enforcer",
     "release_enforcement",
     "require_tables",
+    "rows_of_openmemory",
     "rows_of_store",
     "tap",
     "refuse_unconfirmed",

@@ -1,0 +1,1 @@
+"""Readers of the exports of other products, each by its format."""
