@@ -496,7 +496,7 @@ def test_openmemory_gives_what_is_active_there(
         file = _openmemory(tmp_path / "openmemory.db")
     elif kind == "backup":
         packed = gzip.compress(b"{}")
-        members = {"memories.json": backup, "memories.jsonl.gz": packed}
+        members: dict[str, str | bytes] = {"memories.json": backup, "memories.jsonl.gz": packed}
         file = _archive(tmp_path / "memories_export_anna.zip", members)
     else:
         file = tmp_path / "memories.json"
@@ -676,7 +676,10 @@ def test_an_archive_that_unfolds_without_end_is_refused(
     damaged = tmp_path / "damaged.zip"
     damaged.write_bytes(_export(tmp_path / "export", "chatgpt").read_bytes().replace(b"\x08", b"9"))
     # What is not read may be as large as it likes.
-    beside = {"photo.bin": b" " * 2**24, "conversations.json": json.dumps([_chatgpt()])}
+    beside: dict[str, str | bytes] = {
+        "photo.bin": b" " * 2**24,
+        "conversations.json": json.dumps([_chatgpt()]),
+    }
     with open_sqlite() as tally:
         anna = tally.bind(ANNA)
         with pytest.raises(InvalidInput, match="unfolds to more"):
