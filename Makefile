@@ -72,8 +72,9 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default -m "not slow" tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_everyday and not test_named_models and not test_cli and not test_server and not test_effects and not test_hostile_texts and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_soak and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard and not test_saver_threads and not test_saver_safety and not test_foreign_memories and not test_opentelemetry and not test_mcp_discovery and not test_dbos and not test_surfaces and not test_agents_benchmark and not test_releases and not test_an_agent_in_a_tool_with_an_observer and not side_by_side_is_compared"
 
 .PHONY: test-peers
-test-peers: $(VENV)/peers/.made test-packages ## run other projects' suites and examples on our pieces, a LangGraph server and LangMem; ARGS="--only langgraph -k name" for the suites
+test-peers: $(VENV)/peers/.made test-packages ## run other projects' suites and examples on our pieces, MCP's conformance suite, a LangGraph server and LangMem; ARGS="--only langgraph -k name" for the suites
 	@$(VENV)/peers/bin/python tests/peers/run.py $(ARGS)
+	@$(VENV)/peers/bin/python tests/peers/mcp_conformance.py
 	@$(VENV)/peers/bin/python -m pytest -q -W default tests/peers/test_langgraph_server.py tests/peers/test_langmem.py
 
 # Each package has an environment of its own in $(VENV)/packages, made anew with the newest releases.

@@ -58,7 +58,12 @@ def http_app(
     caller without a token is that actor: only for a socket of `bind_socket`. There are no sessions:
     each request stands for itself. `options` are those of `serve`.
     """
-    server = serve(tally, callers=_of_requests(tally, scopes), **options)
+    server = serve(tally, callers=callers_of_requests(tally, scopes), **options)
+    return guarded(server, local=local, hosts=hosts)
+
+
+def guarded(server: TallyServer, *, local: Actor | None = None, hosts: Iterable[str] = ()) -> Guard:
+    """Return the ASGI application of a server whose callers are those of `callers_of_requests`."""
     # The guard has checked Host and Origin, and cut off what is too large.
     application = server.streamable_http_app(
         streamable_http_path=PATH,
@@ -67,10 +72,12 @@ def http_app(
         max_request_body_size=BODY_LIMIT,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
-    return Guard(application, tally, surface="mcp", local=local, hosts=hosts)
+    return Guard(application, server.tally, surface="mcp", local=local, hosts=hosts)
 
 
-def _of_requests(tally: Tally, scopes: Sequence[str | Scope] | None) -> Callers:
+def callers_of_requests(tally: Tally, scopes: Sequence[str | Scope] | None) -> Callers:
+    """Return what finds out who calls from what the guard knows of a request."""
+
     def caller(context: Context[Any, Any]) -> Caller:
         request = context.request_context.request
         guarded = None if request is None else request.scope.get(CALLER)

@@ -153,6 +153,8 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
+        # Space around a value is no part of it, and the HTTP library leaves that after it.
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         headers = _headers(scope)
         doorstep = self._doorstep_of(scope)
         named = headers.get(_REQUEST_ID)
