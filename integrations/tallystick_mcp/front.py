@@ -14,6 +14,7 @@ from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
 from mcp_types import (
     CallToolResult,
+    CompleteRequestParams,
     GetPromptResult,
     InputRequiredResult,
     Prompt,
@@ -90,6 +91,12 @@ class Front(StdioServer):
     ) -> GetPromptResult | InputRequiredResult:
         """Return a prompt, with what the tally knows."""
         return await (await self._open_server()).get_prompt(name, arguments, context)
+
+    async def complete(
+        self, params: CompleteRequestParams, context: Context[Any, Any]
+    ) -> list[str]:
+        """Return what an argument may become, by what the tally knows."""
+        return await (await self._open_server()).complete(params, context)
 
     def close(self) -> None:
         """Close the tally, if it was opened."""

@@ -19,6 +19,8 @@ from tallystick_mcp.callers import Caller, Callers
 from tallystick_mcp.tools import project_of
 
 _JSON, _TEXT = "application/json", "text/plain"
+CONTEXT = "tally://context/{scope}"
+"""The template of what to know at the start, whose scope a client may complete."""
 
 
 def add_to(server: MCPServer[Any], callers: Callers) -> None:
@@ -62,7 +64,7 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
         """The receipt of a step: what the agent saw, why, and what it did."""
         return of("step", "receipt", "step_id", context, id)
 
-    @server.resource("tally://context/{scope}", name="context", mime_type=_TEXT)
+    @server.resource(CONTEXT, name="context", mime_type=_TEXT)
     def context_of(scope: str, context: Context[Any, Any]) -> str:
         """What to know at the start; of a project what is handed over: blocked, open, decided,
         learned.

@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from mcp.server.mcpserver import Context
-from mcp_types import CallToolResult, GetPromptResult, InputRequiredResult, ToolAnnotations
+from mcp_types import (
+    CallToolResult,
+    CompleteRequestParams,
+    GetPromptResult,
+    InputRequiredResult,
+    ToolAnnotations,
+)
 from mcp_types import Tool as ToolOfList
 from pydantic import ValidationError
 
@@ -166,6 +172,21 @@ class TallyServer(StdioServer):
         if missing:
             raise protocol_error(InvalidInput(f"The prompt {name} takes {', '.join(missing)}."))
         return await super().get_prompt(name, arguments, context)
+
+    async def complete(
+        self, params: CompleteRequestParams, context: Context[Any, Any]
+    ) -> list[str]:
+        """Return the scopes of the caller that begin as the argument of `tally://context/{scope}`
+        does; ids and requests are not guessed. Raises an error of the protocol.
+        """
+        try:
+            caller = self._callers(context)
+        except TallystickError as error:
+            raise protocol_error(error) from error
+        if getattr(params.ref, "uri", None) != resources.CONTEXT or params.argument.name != "scope":
+            return []
+        scopes = dict.fromkeys(map(str, (caller.bound.scope, *caller.scopes)))
+        return [scope for scope in scopes if scope.startswith(params.argument.value)]
 
     async def _answer_tool_call(
         self, caller: Caller, name: str, arguments: dict[str, Any], context: Context[Any, Any]

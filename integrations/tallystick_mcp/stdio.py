@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.stdio import stdio_server
+from mcp_types import CompleteRequestParams, CompleteResult, Completion
 
 from tallystick import __version__
 from tallystick_mcp.malformed import AnsweredReads
+
+_MOST_VALUES = 100
+"""Values of one completion, as the protocol has it."""
 
 
 class StdioServer(MCPServer[Any]):
@@ -25,6 +29,25 @@ class StdioServer(MCPServer[Any]):
                 instructions=instructions,
                 log_level="WARNING",
             )
+        self._lowlevel_server.add_request_handler(
+            "completion/complete", CompleteRequestParams, self._handle_complete
+        )
+
+    async def complete(
+        self, params: CompleteRequestParams, context: Context[Any, Any]
+    ) -> list[str]:
+        """Return what an argument of a template or a prompt may become, by its beginning."""
+        return []
+
+    async def _handle_complete(self, request: Any, params: CompleteRequestParams) -> CompleteResult:
+        context = Context[Any, Any](request_context=request, mcp_server=self)
+        values = await self.complete(params, context)
+        shown = values[:_MOST_VALUES]
+        return CompleteResult(
+            completion=Completion(
+                values=shown, total=len(values), has_more=len(shown) < len(values)
+            )
+        )
 
     async def run_stdio_async(self) -> None:
         """Serve over standard input and output until the input ends. A line that is no message is

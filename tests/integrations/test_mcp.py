@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from inline_snapshot import external_file, snapshot
 from mcp.shared.exceptions import MCPError
+from mcp_types import ResourceTemplateReference
 from tests.integrations.frozen import frozen
 from tests.integrations.mcp_clients import ERAS, Person, connected, payload
 from tests.integrations.surface_offers import MCP
@@ -229,6 +230,22 @@ async def test_resources_have_what_the_tools_have(tally: Tally, mode: str) -> No
     }
     assert all("We indent with tabs." in texts[address] for address in list(texts)[:2])
     assert "We indent with tabs." in texts["tally://context/private:ann"]
+
+
+async def test_a_client_completes_the_scope_of_what_to_know_at_the_start(
+    tally: Tally, mode: str
+) -> None:
+    server = serve(tally, actor=ANN, scopes=["private:ann", "project:apollo"])
+    template = ResourceTemplateReference(uri="tally://context/{scope}")
+    async with connected(server, mode) as client:
+        begun = await client.complete(template, {"name": "scope", "value": "proj"})
+        every = await client.complete(template, {"name": "scope", "value": ""})
+        other = ResourceTemplateReference(uri="tally://memory/{id}")
+        ids = await client.complete(other, {"name": "id", "value": ""})
+
+    assert begun.completion.values == ["project:apollo"]
+    assert every.completion.values == ["private:ann", "project:apollo"]
+    assert ids.completion.values == []
 
 
 async def test_prompts_bring_what_memory_knows(tally: Tally, mode: str) -> None:

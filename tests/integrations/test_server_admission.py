@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import anyio
 import httpx2
 import pytest
 
@@ -19,6 +21,7 @@ from tallystick.errors import InvalidInput
 from tallystick.settings import Settings
 from tallystick.testing import HashEmbedder
 from tallystick_server.connections import reserve_files
+from tallystick_server.guard import Guard
 
 from .served import ADA, Served, problem, served
 
@@ -199,3 +202,23 @@ def test_more_connections_than_the_system_has_files_for_are_refused() -> None:
 def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with served(tmp_path_factory.mktemp("served")) as there:
         yield there
+
+
+def test_space_around_the_value_of_a_header_is_no_part_of_it(
+    open_sqlite: Callable[..., Tally],
+) -> None:
+    """The HTTP library leaves space that follows; the protocol's own headers are compared."""
+    seen: list[dict[bytes, bytes]] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(dict(scope["headers"]))
+
+    async def nothing(*_: Any) -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    headers = [(b"host", b"localhost"), (b"mcp-name", b"  search\t ")]
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+    with open_sqlite() as tally:
+        anyio.run(Guard(application, tally, surface="mcp", local=ADA), scope, nothing, nothing)
+
+    assert [each[b"mcp-name"] for each in seen] == [b"search"]

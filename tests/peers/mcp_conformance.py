@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from run import BUILD, HERE, Report, accepted_differences, compare
+from tests.peers.run import BUILD, HERE, Report, accepted_differences, compare
 
 PACKAGE, RELEASE = "@modelcontextprotocol/conformance", "0.2.0-alpha.12"
 REVISIONS = ("2026-07-28", "2025-11-25")
@@ -83,7 +83,7 @@ def _npm(node: list[str]) -> list[str]:
 
 def _suite(node: list[str]) -> Path:
     """Return the program of the suite, installed where it is not."""
-    package = _HOME / "node_modules" / PACKAGE
+    package: Path = _HOME / "node_modules" / PACKAGE
     described = package / "package.json"
     if not described.is_file() or json.loads(described.read_text())["version"] != RELEASE:
         _HOME.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from mcp_types import (
     AudioContent,
     CallToolResult,
     ClientCapabilities,
-    Completion,
+    CompleteRequestParams,
     CreateMessageRequest,
     CreateMessageRequestParams,
     CreateMessageResult,
@@ -80,6 +80,15 @@ class FixtureServer(TallyServer):
         if name not in TOOLS and self._tool_manager.get_tool(name) is not None:
             return await MCPServer.call_tool(self, name, arguments, context)
         return await super().call_tool(name, arguments, context)
+
+    async def complete(
+        self, params: CompleteRequestParams, context: Context[Any, Any]
+    ) -> list[str]:
+        """Complete an argument of the fixtures, or of ours."""
+        if getattr(params.ref, "name", "").startswith("test_"):
+            begun = params.argument.value
+            return [each for each in ("paris", "park", "party") if each.startswith(begun)]
+        return await super().complete(params, context)
 
 
 _SCHEMA_TOOL = ToolOfList(
@@ -496,11 +505,6 @@ def _add_prompts(server: FixtureServer) -> None:
 
 def _add_requests(server: FixtureServer) -> None:
     """Add requests that only a server of fixtures answers."""
-
-    @server.completion()
-    async def complete(ref: Any, argument: Any, context: Any) -> Completion:
-        values = [each for each in ("paris", "park", "party") if each.startswith(argument.value)]
-        return Completion(values=values, total=len(values), has_more=False)
 
     async def done(context: Any, params: Any) -> EmptyResult:
         return EmptyResult()

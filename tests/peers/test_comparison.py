@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from tests.peers.mcp_conformance import REVISIONS, Outcome
 from tests.peers.run import Accepted, Report, accepted_differences, compare, suites, with_repeated
 
 PYTHON = Path(".venv/peers/bin/python")
@@ -47,11 +48,19 @@ def test_an_accepted_difference_that_no_longer_happens_is_stale() -> None:
 
 
 def test_every_accepted_difference_belongs_to_a_suite_and_has_a_reason() -> None:
-    names = {suite.name for suite in suites()}
+    names = {suite.name for suite in suites()} | {f"mcp-{each}" for each in REVISIONS}
     for difference in accepted_differences():
         assert difference.suite in names
         assert len(difference.reason) > 30
         assert difference.tests
+
+
+def test_a_scenario_of_mcp_passes_where_none_of_its_checks_fails() -> None:
+    checks = {"tools::a": True, "tools::b": False, "ping::a": True, "tasks::a": False}
+    outcome = Outcome(("tools", "ping", "warns", "tasks"), checks, {"tasks": "extension"})
+
+    assert outcome.scenarios(scored=True) == {"tools": False, "ping": True, "warns": True}
+    assert outcome.scenarios(scored=False) == {"tasks": False}
 
 
 @pytest.mark.skipif(not PYTHON.exists(), reason="`make test-peers` has not been run here")
