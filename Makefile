@@ -74,7 +74,7 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 .PHONY: test-peers
 test-peers: $(VENV)/peers/.made test-packages ## run other projects' suites and examples on our pieces, MCP's conformance suite, a LangGraph server and LangMem; ARGS="--only langgraph -k name" for the suites
 	@$(VENV)/peers/bin/python tests/peers/run.py $(ARGS)
-	@$(VENV)/peers/bin/python -m tests.peers.mcp_conformance
+	@$(VENV)/peers/bin/python -m tests.peers.mcp_conformance $(filter --write,$(ARGS))
 	@$(VENV)/peers/bin/python -m pytest -q -W default tests/peers/test_langgraph_server.py tests/peers/test_langmem.py
 
 # Each package has an environment of its own in $(VENV)/packages, made anew with the newest releases.

@@ -23,14 +23,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.peers.run import BUILD, HERE, Report, accepted_differences, compare
+from tests.peers.run import (
+    BUILD,
+    HERE,
+    MCP,
+    PAGE,
+    Report,
+    accepted_differences,
+    compare,
+    reasons,
+    write_block,
+)
 
 PACKAGE, RELEASE = "@modelcontextprotocol/conformance", "0.2.0-alpha.12"
 REVISIONS = ("2026-07-28", "2025-11-25")
 _HOME = BUILD / "mcp"
 _OLDEST_NODE = 22
-_PAGE = Path("docs/conformance.md")
-_BEGIN, _END = "<!-- mcp: made by the command -->", "<!-- mcp: end -->"
 _SECONDS = 60
 """How long the server may take to start."""
 _RESULT = re.compile(r"server-(.+)-\d{4}-\d\d-\d\dT")
@@ -166,7 +174,7 @@ def _row(revision: str, outcome: Outcome, accepted: int) -> str:
 def main() -> int:
     """Run both revisions; return 1 if a check fails that the list does not accept."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help=f"put the counts into {_PAGE}")
+    parser.add_argument("--write", action="store_true", help=f"put the counts into {PAGE}")
     arguments = parser.parse_args()
     node = _node()
     command = [*node, str(_suite(node))]
@@ -178,12 +186,11 @@ def main() -> int:
     ]
     print("\n".join(lines))
     is_well = True
-    reasons: list[str] = []
     with _server() as url:
         for revision in REVISIONS:
             outcome = run(command, url, revision)
             report = _report(outcome)
-            accepted = [each for each in accepted_differences() if each.suite == f"mcp-{revision}"]
+            accepted = [each for each in accepted_differences() if each.suite == f"{MCP}{revision}"]
             every = Report(dict.fromkeys(report.outcomes, "passed"), 0)
             result = compare(every, report, accepted)
             lines.append(_row(revision, outcome, result.accepted))
@@ -193,13 +200,9 @@ def main() -> int:
             for pattern in result.stale:
                 print(f"  accepted, and no such failure any more: {pattern}")
             is_well = is_well and not (result.failures or result.stale)
-            reasons += [each.reason for each in accepted if each.reason not in reasons]
     if arguments.write:
-        block = "\n".join([*lines, "", "What is accepted:", "", *(f"- {r}" for r in reasons)])
-        page = _PAGE.read_text()
-        before, _, rest = page.partition(_BEGIN)
-        _, _, after = rest.partition(_END)
-        _PAGE.write_text(f"{before}{_BEGIN}\n\n{block}\n\n{_END}{after}")
+        accepted_for = [f"- {reason}" for reason in reasons(of_mcp=True)]
+        write_block("mcp", [*lines, "", "What is accepted:", "", *accepted_for])
     return 0 if is_well else 1
 
 

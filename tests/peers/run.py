@@ -1,4 +1,5 @@
-"""Run other projects' suites on our pieces: `make test-peers`, or `… ARGS="--only langgraph"`.
+"""Run other projects' suites on our pieces: `make test-peers`, or `… ARGS="--only langgraph"`;
+`ARGS=--write` puts the counts into docs/conformance.md.
 
 Each sdist comes from the package index, in the version that is installed, and is unpacked below
 `build/peers`. Its tests run twice: as they are, and with our pieces in the place of the official
@@ -28,6 +29,9 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 HERE = Path(__file__).parent
 BUILD = Path("build/peers")
+PAGE = Path("docs/conformance.md")
+MCP = "mcp-"
+"""How the names begin of what `mcp_conformance.py` runs."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,27 @@ def accepted_differences() -> list[Accepted]:
     """Return the list of accepted differences."""
     entries = tomllib.loads((HERE / "accepted.toml").read_text())["difference"]
     return [Accepted(each["suite"], tuple(each["tests"]), each["reason"]) for each in entries]
+
+
+def reasons(*, of_mcp: bool) -> list[str]:
+    """Return why differences are accepted, each reason once."""
+    chosen = [each for each in accepted_differences() if each.suite.startswith(MCP) == of_mcp]
+    return list(dict.fromkeys(each.reason for each in chosen))
+
+
+def block_of(page: str, name: str) -> tuple[str, str, str]:
+    """Return what is before a block of the page, in it, and after it. Raises ValueError."""
+    before, begin, rest = page.partition(f"<!-- {name}: made by the command -->\n")
+    inner, end, after = rest.partition(f"<!-- {name}: end -->\n")
+    if not (begin and end):
+        raise ValueError(f"{PAGE} has no block {name}.")
+    return before + begin, inner, end + after
+
+
+def write_block(name: str, lines: Sequence[str]) -> None:
+    """Put lines into a block of the page."""
+    before, _, after = block_of(PAGE.read_text(), name)
+    PAGE.write_text("\n".join([before.rstrip("\n"), "", *lines, "", after]))
 
 
 def compare(
@@ -223,15 +248,19 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", help="names of suites; all by default")
     parser.add_argument("-k", dest="keyword", help="of their tests only those of this expression")
     parser.add_argument("-n", dest="processes", default="2", help="processes of each run")
+    parser.add_argument("--write", action="store_true", help=f"put the counts into {PAGE}")
     arguments = parser.parse_args()
+    if arguments.write and (arguments.only or arguments.keyword):
+        parser.error("only a whole run is written down")
     chosen = [suite for suite in suites() if not arguments.only or suite.name in arguments.only]
     processes = ["-n", arguments.processes] if arguments.processes != "0" else []
     BUILD.mkdir(parents=True, exist_ok=True)
     differences = accepted_differences()
     is_well = True
     as_they_are: dict[Any, Report] = {}
-    print("| suite | tests | pass as they are | pass with ours | accepted | events lost |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    table = ["| suite | tests | pass as they are | pass with ours | accepted | events lost |"]
+    table += ["| --- | --- | --- | --- | --- | --- |"]
+    print("\n".join(table))
     with _server(any(suite.postgres for suite in chosen)) as url:
         for suite in chosen:
             key = (suite.distribution, suite.paths, suite.fixtures, suite.official)
@@ -253,12 +282,12 @@ def main() -> int:
                 )
                 ours = with_repeated(ours, again)
                 result = compare(official, ours, accepted, whole=arguments.keyword is None)
-            print(
+            table.append(
                 f"| {suite.title} ({suite.distribution} {version(suite.distribution)}) "
                 f"| {len(ours.outcomes)} | {len(official.passed)} | {len(ours.passed)} "
-                f"| {result.accepted} | {ours.lost} |",
-                flush=True,
+                f"| {result.accepted} | {ours.lost} |"
             )
+            print(table[-1], flush=True)
             for test in result.failures:
                 print(f"  fails with ours alone: {test}")
             for pattern in result.stale:
@@ -266,6 +295,9 @@ def main() -> int:
             if ours.lost:
                 print(f"  {ours.lost} events were not recorded")
             is_well = is_well and not (result.failures or result.stale or ours.lost)
+    if arguments.write:
+        write_block("suites", table)
+        write_block("accepted", [f"- {reason}" for reason in reasons(of_mcp=False)])
     return 0 if is_well else 1
 
 

@@ -6,8 +6,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.peers.mcp_conformance import REVISIONS, Outcome
-from tests.peers.run import Accepted, Report, accepted_differences, compare, suites, with_repeated
+from tests.peers.mcp_conformance import PACKAGE, RELEASE, REVISIONS, Outcome
+from tests.peers.run import (
+    PAGE,
+    Accepted,
+    Report,
+    accepted_differences,
+    block_of,
+    compare,
+    reasons,
+    suites,
+    with_repeated,
+)
 
 PYTHON = Path(".venv/peers/bin/python")
 """The environment of `make test-peers`, with what those suites need."""
@@ -53,6 +63,16 @@ def test_every_accepted_difference_belongs_to_a_suite_and_has_a_reason() -> None
         assert difference.suite in names
         assert len(difference.reason) > 30
         assert difference.tests
+
+
+def test_the_page_says_why_each_difference_is_accepted() -> None:
+    page = PAGE.read_text()
+    for name, of_mcp in (("accepted", False), ("mcp", True)):
+        _, told, _ = block_of(page, name)
+        assert told.count("\n- ") == len(reasons(of_mcp=of_mcp))
+        assert all(f"- {reason}\n" in told for reason in reasons(of_mcp=of_mcp))
+    assert f"{PACKAGE} {RELEASE}" in block_of(page, "mcp")[1]
+    assert block_of(page, "suites")[1].count("\n| ") == 2 + len(suites())
 
 
 def test_a_scenario_of_mcp_passes_where_none_of_its_checks_fails() -> None:
