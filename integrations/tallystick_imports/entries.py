@@ -30,6 +30,9 @@ class Entry:
     """Whose it is there; empty where the file is of one person."""
     value: NewMemory | Put
 
+    def __post_init__(self) -> None:
+        _make_storable(self, "place", "owner")
+
 
 @dataclass(frozen=True)
 class Unreadable:
@@ -38,10 +41,23 @@ class Unreadable:
     place: str
     reason: str
 
+    def __post_init__(self) -> None:
+        _make_storable(self, "place", "reason")
+
 
 Read = Iterator[Entry | Unreadable]
 Reader = Callable[[Path], Read]
 _Made = TypeVar("_Made", bound="Entry | None")
+
+
+def storable(text: str) -> str:
+    """Return a name as every database and terminal takes it: half a character and NUL become ?."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "?")
+
+
+def _make_storable(record: Any, *names: str) -> None:
+    for name in names:
+        object.__setattr__(record, name, storable(getattr(record, name)))
 
 
 def read_each(
@@ -120,6 +136,9 @@ def new_memory(
     if not isinstance(content, str) or not content.strip():
         raise ValueError("there is no text")
     product, record_id, owner = source
+    for name in ("conversation", "subject"):
+        if isinstance(fields.get(name), str):
+            fields[name] = storable(fields[name])
     address = ":".join(str(part) for part in (product, owner, record_id) if part)
     return NewMemory(
         content=content,
@@ -127,7 +146,9 @@ def new_memory(
         tags=tags,
         attributes={name: value for name, value in attributes.items() if value is not None},
         source=SourceRef(
-            source_type="memory", uri=address[:1_000], title=title_of(title) if title else None
+            source_type="memory",
+            uri=storable(address[:1_000]),
+            title=title_of(title) if title else None,
         ),
         **fields,
     )
@@ -155,7 +176,9 @@ def tags_of(value: Any) -> tuple[str, ...]:
 
 def title_of(value: Any) -> str | None:
     """Return a text as a name of 200 characters at most."""
-    return " ".join(value.split())[:200] or None if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    return storable(" ".join(value.split())[:200]) or None
 
 
 def moment(value: Any) -> Any:

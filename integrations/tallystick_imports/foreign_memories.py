@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -102,7 +103,7 @@ def import_memories(
     Raises InvalidInput for a file of another form and for owners that are not named; Denied.
     """
     names = list(only)
-    entries, skipped = _read(format, file)
+    entries, skipped = read(format, file)
     owners = Counter(entry.owner for entry in entries)
     unknown = [owner for owner in names if owner != "*" and owner not in owners]
     if unknown:
@@ -186,15 +187,16 @@ class _Storing:
     def _turns(self, conversation: str) -> dict[str, list[str]]:
         said: dict[str, list[str]] = defaultdict(list)
         turns: list[Memory] = []
-        while turns := self.bound.memories(
-            kinds=("turn",),
-            conversation=conversation,
-            limit=MOST_RESULTS,
-            before=turns[-1].id if turns else None,
-        ):
-            for turn in turns:
-                if turn.scope == self.bound.scope:
-                    said[turn.content].append(turn.id)
+        with suppress(InvalidInput):  # a name that none may have: it is skipped with that reason
+            while turns := self.bound.memories(
+                kinds=("turn",),
+                conversation=conversation,
+                limit=MOST_RESULTS,
+                before=turns[-1].id if turns else None,
+            ):
+                for turn in turns:
+                    if turn.scope == self.bound.scope:
+                        said[turn.content].append(turn.id)
         return said
 
     def _remember(self, entries: list[Entry]) -> list[Remembered]:
@@ -250,7 +252,8 @@ def _names(owners: Mapping[str, int]) -> str:
     return named + (f" and {len(owners) - 8} others" if len(owners) > 8 else "")
 
 
-def _read(format: ForeignFormat, file: Path) -> tuple[list[Entry], list[Unreadable]]:
+def read(format: ForeignFormat, file: Path) -> tuple[list[Entry], list[Unreadable]]:
+    """Return what a file holds, and what of it cannot be read. Raises InvalidInput."""
     module, _, name = _READERS[format].partition(":")
     reader: Reader = getattr(import_module(f"tallystick_imports.readers.{module}"), name)
     entries: list[Entry] = []

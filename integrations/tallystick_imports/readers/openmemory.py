@@ -6,8 +6,7 @@ A memory that is paused, archived or deleted there is not taken.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -63,7 +62,8 @@ def _of_backup(place: str, value: Any) -> Iterator[tuple[str, Any]]:
         for name in ("apps", "categories")
     )
     for number, memory in enumerate(objects(whole["memories"]), 1):
-        named = map(partial(_name, categories), memory.get("category_ids") or ())
+        ids = memory.get("category_ids")
+        named = [categories.get(str(each)) for each in (ids if isinstance(ids, list) else ())]
         yield (
             f"memory {number}",
             {
@@ -73,10 +73,6 @@ def _of_backup(place: str, value: Any) -> Iterator[tuple[str, Any]]:
                 "categories": [each for each in named if each],
             },
         )
-
-
-def _name(names: Mapping[str, Any], key: Any) -> Any:
-    return names.get(str(key))
 
 
 def _of_memory(place: str, value: dict[str, Any]) -> Iterator[Entry | Unreadable]:

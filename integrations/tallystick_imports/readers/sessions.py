@@ -76,7 +76,7 @@ def _of_codex(name: str, text: str) -> Read:
         for _, value in values
         if isinstance(value, dict)
         and value.get("type") == "event_msg"
-        and (kind := _payload(value).get("type")) in _EVENTS
+        and (kind := str(_payload(value).get("type"))) in _EVENTS
     }
     for place, value in values:
         if isinstance(value, Unreadable):
