@@ -53,6 +53,7 @@ from tallystick.kit.enforcement import (
     rules_requests,
     with_optional,
 )
+from tallystick.kit.memory_files import FileAnswer, MemoryFiles
 from tallystick.kit.plain_tools import (
     PlainApproval,
     PlainMemoryTools,
@@ -138,6 +139,8 @@ __all__ = [
     "split_request",
     "ActorSource",
     "Background",
+    "FileAnswer",
+    "MemoryFiles",
     "Binder",
     "CallKind",
     "Capture",

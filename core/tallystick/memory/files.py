@@ -243,9 +243,7 @@ def edit(
         return [each.apply(write, reason) for each in prepared]
 
     with context.gate.journaling(actor):
-        return context.store.database.write_mostly(
-            unit, name="files.edit", writes=Writes.of(scope)
-        )
+        return context.store.database.write_mostly(unit, name="files.edit", writes=Writes.of(scope))
 
 
 @dataclass(frozen=True)
@@ -333,6 +331,8 @@ def _prepare(
         if own is None or own.content != each.new.content:
             raise InvalidInput(_RECALLED)
         [item] = prepare_new(context, actor, scope, [own], learn=True)
+        if each.path is not None and not item.new.content.startswith(f"{each.path}\n"):
+            raise InvalidInput("The path holds what may not be stored. Choose another name.")
         return _Addition(scope, item, each.path)
     with context.store.database.read() as connection:
         context.visible(connection, actor, each.memory.id, "correct", sources=False)

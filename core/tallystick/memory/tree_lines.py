@@ -148,7 +148,9 @@ def edits_of(
         content = _content_of(line, each.text)
         if content != line.memory.content:
             edits.append(Alter(_as_seen(line.memory, seen), {"content": content}))
-    gone: list[Edit] = [Drop(_as_seen(line.memory, seen)) for line in before if line.handle not in kept]
+    gone: list[Edit] = [
+        Drop(_as_seen(line.memory, seen)) for line in before if line.handle not in kept
+    ]
     return [*gone, *edits]
 
 

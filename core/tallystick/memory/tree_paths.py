@@ -109,6 +109,8 @@ def place_of(actor: Actor, names: tuple[str, ...]) -> Place:
 
 def _within(scope: Scope, names: tuple[str, ...]) -> Place:
     _require_plain(names)
+    if len(names) > 1 and kind_of_file(names[0]):
+        raise InvalidInput(f"{names[0]} is a file, and no folder.")
     kind = kind_of_file(names[0]) if len(names) == 1 else None
     return Place(scope, "/".join(names), kind)
 

@@ -15,6 +15,7 @@ from tallystick.tally.model_calls import (
     replay_call,
     sorted_errors,
 )
+from tallystick.tally.memory_tree import MemoryTree, SeenVersions
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
@@ -29,7 +30,9 @@ __all__ = [
     "BoundTally",
     "Corrections",
     "Jobs",
+    "MemoryTree",
     "Reviews",
+    "SeenVersions",
     "Candidate",
     "ModelCall",
     "AllowedModelCall",

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tallystick.errors import (
     Conflict,
@@ -35,7 +35,8 @@ from tallystick.memory.tree_paths import (
     path_of,
     place_of,
 )
-from tallystick.records import Limited, Memory, NewMemory, Scope
+from tallystick.records import JsonObject, Limited, Memory, NewMemory, Scope
+from tallystick.records.escaping import escape_own_marks
 from tallystick.records.framing import NOTICE, frame, frame_code
 from tallystick.tally.memory_view import MemoryView
 
@@ -45,7 +46,22 @@ _LEVELS = 2
 _AROUND = 2
 """Lines of a snippet before and behind the change."""
 _MOST_SEEN = 20_000
+_REASON = "memory tool"
 _LIMITS: Mapping[type, Limited] = {Add: "write", Alter: "modify", Drop: "forget"}
+
+
+class Permission(Protocol):
+    """Decides over what a command reads and changes, as over the memory tools."""
+
+    def read(self, tool: str, arguments: JsonObject, text: str) -> str:
+        """Return what may be shown of a text that a memory tool would read. Raises Blocked."""
+        ...
+
+    def change(self, edit: Edit, *, is_file: bool) -> Edit:
+        """Return an edit as it may be made; that of a whole file, or of a memory. Raises Blocked
+        and Denied.
+        """
+        ...
 
 
 class SeenVersions:
@@ -91,14 +107,20 @@ class _View:
 class MemoryTree:
     """The tree of one actor. Each command is one transaction; an error changes nothing."""
 
-    def __init__(self, view: MemoryView, seen: SeenVersions | None = None) -> None:
+    def __init__(
+        self,
+        view: MemoryView,
+        seen: SeenVersions | None = None,
+        permission: Permission | None = None,
+    ) -> None:
         """Make the tree of the actor of a view. `seen` outlives it where each call has a view of
-        its own.
+        its own; without `permission` the gate decides alone.
         """
         self._view = view
         self._actor = view.actor
         self._context = view._services.memory
         self._seen = SeenVersions() if seen is None else seen
+        self._permission = permission
         self._reader = f"{self._actor.user}\x00{self._actor.agent or ''}"
 
     # Commands
@@ -116,6 +138,9 @@ class MemoryTree:
             else:
                 text, shown, note = self._read(place, path)
                 answer = self._show_text(place, path, text, view_range, note)
+            if self._permission is not None:
+                tool, arguments = _reading(place, shown)
+                answer = self._permission.read(tool, arguments, answer)
             self._note(shown)
             summary = {"memories": [[memory.id, memory.version] for memory in shown]}
             call.record("memory_read", {"path": path}, summary=summary)
@@ -129,6 +154,7 @@ class MemoryTree:
                 raise Conflict(f"File {path} already exists")
             edits = self._added_lines(place.kind, file_text.split("\n"))
         else:
+            self._require_no_file_above(place, path)
             edits = [self._new_file(place, path, file_text)]
         try:
             done = self._commit("create", place, edits)
@@ -227,6 +253,8 @@ class MemoryTree:
             )
         if self._exists(new) or f"{new.path}/".startswith(f"{old.path}/"):
             raise Conflict(f"The destination {new_path} already exists")
+        if new.kind is None:
+            self._require_no_file_above(new, new_path)
         edits: list[Edit] = [
             self._moved(memory, {"kind": new.kind})
             if path is None
@@ -242,23 +270,17 @@ class MemoryTree:
         return f"Successfully renamed {old_path} to {new_path}"
 
     def scope_of(self, path: object) -> Scope | None:
-        """Return the scope that a path names, whether it is there or not; None for none."""
+        """Return the scope that a path is in; None for none that the actor may read."""
         try:
-            return place_of(self._actor, parse_path(path)).scope
+            scope = place_of(self._actor, parse_path(path)).scope
         except (InvalidInput, InvalidScope):
             return None
-
-    def changes_lines(self, path: object) -> bool:
-        """Return True if a path is a file of a kind, whose lines are memories of their own."""
-        try:
-            return place_of(self._actor, parse_path(path)).kind is not None
-        except (InvalidInput, InvalidScope):
-            return False
+        return scope if scope is not None and self._may_read(scope) else None
 
     def paths(self) -> list[str]:
         """Return the path of every file that the actor may read, by scope."""
         self._view._admit("read")
-        return [path for scope in self._scopes() for path, _ in self._entries(Place(scope, ""))]
+        return [path for scope in self._scopes() for path, _ in self._entries_of(scope, "")]
 
     # Places
 
@@ -316,6 +338,11 @@ class MemoryTree:
         assert place.scope is not None
         return files.list_files(self._context, self._actor, place.scope)
 
+    def _require_no_file_above(self, place: Place, path: str) -> None:
+        for file in self._files(place):
+            if place.path.startswith(f"{file.path}/"):
+                raise InvalidInput(f"{path} goes through {file.path}, which is a file.")
+
     def _file(self, place: Place, path: str) -> File:
         assert place.scope is not None
         file = files.get_file(self._context, self._actor, place.scope, place.path)
@@ -359,7 +386,7 @@ class MemoryTree:
         """Return the text of a file, the memories in it, and a note for its reader."""
         if place.kind is None:
             file = self._file(place, path)
-            return self._context.redactor.redact_text(file.text).text, [file.memory], ""
+            return self._shown(file.text), [file.memory], ""
         view = self._lines(place)
         if not view.lines:
             raise _absent(path)
@@ -380,8 +407,12 @@ class MemoryTree:
             f"{self._framed(place, numbered + note)}"
         )
 
+    def _shown(self, text: str) -> str:
+        """Return the text of a file as a model is shown it: without secrets and marks of ours."""
+        return escape_own_marks(self._context.redactor.redact_text(text).text)
+
     def _snippet(self, place: Place, text: str, line: int) -> str:
-        lines = self._context.redactor.redact_text(text).text.split("\n")
+        lines = self._shown(text).split("\n")
         start = max(0, min(line, len(lines) - 1) - _AROUND)
         return self._framed(place, _numbered(lines[start : line + _AROUND + 1], start))
 
@@ -510,7 +541,9 @@ class MemoryTree:
     def _rewrite(self, command: str, place: Place, file: File, text: str) -> list[Edited]:
         self._require_size(place.path, text)
         content = files.file_content(file.path, text)
-        return self._commit(command, place, [Alter(self._as_seen(file.memory), {"content": content})])
+        return self._commit(
+            command, place, [Alter(self._as_seen(file.memory), {"content": content})]
+        )
 
     def _require_size(self, path: str, text: str) -> None:
         most = self._context.longest_memory_kb * 1_024
@@ -533,17 +566,17 @@ class MemoryTree:
             for kind, limited in _LIMITS.items():
                 if count := sum(isinstance(each, kind) for each in edits):
                     self._view._admit(limited, count=count)
-            try:
-                done = files.edit(
-                    self._context,
-                    self._view._traced_actor,
-                    place.scope,
-                    edits,
-                    reason=f"memory tool: {command}",
-                    correlation_id=call.correlation_id,
-                )
-            except VersionConflict:
-                raise
+            if self._permission is not None:
+                is_file = place.kind is None
+                edits = [self._permission.change(each, is_file=is_file) for each in edits]
+            done = files.edit(
+                self._context,
+                self._view._traced_actor,
+                place.scope,
+                edits,
+                reason=f"{_REASON}: {command}",
+                correlation_id=call.correlation_id,
+            )
             self._note(done)
             changed = [{"id": each.id, "status": each.status} for each in done]
             call.record("memory_write", {"path": place.path}, summary={"memories": changed})
@@ -554,7 +587,11 @@ class MemoryTree:
         self._seen.note(self._reader, {each.id: each.version for each in shown})
 
 
-Command = Callable[..., str]
+def _reading(place: Place, shown: Sequence[Memory]) -> tuple[str, JsonObject]:
+    """Return the memory tool that reads the same, with its arguments."""
+    if place.kind is None and shown:
+        return "memory_get", {"memory_id": shown[0].id}
+    return "memory_list", {"limit": max(1, len(shown)), "before": None}
 
 
 def _absent(path: str) -> NotFound:

@@ -78,7 +78,10 @@ def files(connection: Connection, scope_id: int, now: int) -> list[Row]:
     """Return the addresses of files whose memory is active and not past its end, by path."""
     query = select(_i).join(_m, _m.c.doc == _i.c.doc).order_by(_i.c.key)
     is_file = _i.c.namespace == _spell_namespace(FILES)
-    return [_row(row) for row in connection.execute(query.where(_i.c.scope_id == scope_id, is_file, _lives(now)))]
+    return [
+        _row(row)
+        for row in connection.execute(query.where(_i.c.scope_id == scope_id, is_file, _lives(now)))
+    ]
 
 
 def beneath(connection: Connection, scope_id: int, prefix: Sequence[str]) -> list[Row]:
