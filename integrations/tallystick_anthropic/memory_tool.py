@@ -120,7 +120,7 @@ class TallyAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
 
 def _run(files: MemoryFiles, command: Any) -> str:
     """Run a command of the SDK. Raises ToolError with what the model is to read."""
-    answer = files.run(command.to_dict(mode="json"))
+    answer = files.run(command.to_dict(mode="python", warnings=False))
     if answer.is_error:
         raise ToolError(answer.text)
     return answer.text

@@ -291,10 +291,15 @@ class MemoryTree:
         names = parse_path(path)
         try:
             place = place_of(self._actor, names)
-            if place.scope is not None and place.scope != self._actor.private_scope:
-                self._view._services.gate.require(self._actor, "read", place.scope)
-        except (Denied, InvalidScope):
+        except InvalidScope:
             raise _absent(path) from None
+        if names and place.scope is not None:
+            try:
+                self._view._services.gate.require(self._actor, "read", place.scope)
+            except Denied as error:
+                if error.reason == "missing_actor":
+                    raise  # about the call, whatever the path
+                raise _absent(path) from None
         return place
 
     def _file_place(self, path: str) -> Place:
@@ -445,7 +450,7 @@ class MemoryTree:
         """Return the scopes with a folder, that of the actor first."""
         own = self._actor.private_scope
         others = files.readable_scopes(self._context, self._actor)
-        return ([own] if own in others or self._may_read(own) else []) + [
+        return ([own] if self._may_read(own) else []) + [
             scope for scope in others if scope != own and path_of(self._actor, scope) is not None
         ]
 
@@ -455,9 +460,9 @@ class MemoryTree:
 
     def _entries(self, place: Place) -> Iterator[tuple[str, int]]:
         """Yield each file in a folder, and each folder of a scope, with its size in bytes."""
-        if place.scope is not None:
-            yield from self._entries_of(place.scope, place.path)
         own = self._actor.private_scope
+        if place.scope is not None and (place.scope != own or self._may_read(own)):
+            yield from self._entries_of(place.scope, place.path)
         if place.path and place.scope is not None:
             return
         if place.scope is not None and place.scope != own:
@@ -489,11 +494,11 @@ class MemoryTree:
         """Return the place of the one appearance of a text. Raises InvalidInput, and
         VersionConflict where it names a line as it was.
         """
-        places = list(_places(text, old_str))
-        if len(places) == 1:
-            return places[0]
-        if places:
-            numbers = dict.fromkeys(text.count("\n", 0, place) + 1 for place in places)
+        count = text.count(old_str) if old_str else 0
+        if count == 1:
+            return text.index(old_str)
+        if count:
+            numbers = [text.count("\n", 0, place) + 1 for place in _places(text, old_str)]
             raise InvalidInput(
                 f"No replacement was performed. Multiple occurrences of old_str `{old_str}` in "
                 f"lines: {', '.join(map(str, numbers))}. Please ensure it is unique"
@@ -534,20 +539,20 @@ class MemoryTree:
         return Alter(self._as_seen(file.memory), {"content": content}, path, file.path)
 
     def _new_file(self, place: Place, path: str, text: str) -> Edit:
-        self._require_size(path, text)
         content = files.file_content(place.path, text)
+        self._require_size(path, content)
         return Add(NewMemory(content=content, kind=files.FILE_KIND), place.path)
 
     def _rewrite(self, command: str, place: Place, file: File, text: str) -> list[Edited]:
-        self._require_size(place.path, text)
         content = files.file_content(file.path, text)
+        self._require_size(place.path, content)
         return self._commit(
             command, place, [Alter(self._as_seen(file.memory), {"content": content})]
         )
 
-    def _require_size(self, path: str, text: str) -> None:
+    def _require_size(self, path: str, content: str) -> None:
         most = self._context.longest_memory_kb * 1_024
-        size = len(text.encode("utf-8", "surrogatepass")) + len(path.encode()) + 1
+        size = len(content.encode("utf-8", "surrogatepass"))
         if size > most:
             raise InvalidInput(
                 f"File {path} would have {size:,} bytes, and a file may have {most:,} "
@@ -599,7 +604,7 @@ def _absent(path: str) -> NotFound:
 
 
 def _places(text: str, part: str) -> Iterator[int]:
-    place = text.find(part) if part else -1
+    place = text.find(part)
     while place >= 0:
         yield place
         place = text.find(part, place + 1)

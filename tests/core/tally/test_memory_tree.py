@@ -1,0 +1,625 @@
+"""The memory tree: files come back byte for byte, lines are memories, and no path leads outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tallystick.errors import (
+    Conflict,
+    Denied,
+    InvalidInput,
+    NotFound,
+    StateConflict,
+    TallystickError,
+    VersionConflict,
+)
+from tallystick.memory.tree_lines import decode, encode
+from tallystick.memory.tree_paths import folder_name, place_of
+from tallystick.records import Actor
+from tallystick.records.escaping import as_field
+from tallystick.records.framing import NOTICE
+from tallystick.tally import BoundTally, MemoryTree, Tally
+
+OpenTally = Callable[..., Tally]
+ALICE = Actor(user="alice", projects={"apollo"})
+BOB = Actor(user="bob", projects={"apollo"})
+CODER = Actor(user="alice", agent="coder", projects={"apollo"})
+_NUMBERS = count()
+
+
+def unframed(answer: str) -> str:
+    """An answer without its frame."""
+    head, _, rest = answer.partition("<tallystick-context")
+    return head + rest.partition(f"{NOTICE}\n")[2].rpartition("\n</tallystick-context>")[0]
+
+
+def lines_in(answer: str) -> list[str]:
+    return [line.partition("\t")[2] for line in unframed(answer).split("\n")[1:]]
+
+
+def stored_files(bound: BoundTally) -> dict[str, str]:
+    """The text of every file by its path, as it is stored."""
+    texts = (memory.content for memory in bound.memories(kinds=["document"], limit=500))
+    return {path: text for path, _, text in (each.partition("\n") for each in texts)}
+
+
+# Files
+
+PATHS = ["a.txt", "b.md", "d", "d/a.txt", "d/e/f.xml", "d/e", "ü/日本.md"]
+_path = st.sampled_from(PATHS)
+_text = st.one_of(st.text(max_size=30), st.text(alphabet="ab\n\r \t\\<>/-\x00\u2028é", max_size=40))
+_command = st.one_of(
+    st.tuples(st.just("create"), _path, _text),
+    st.tuples(st.just("str_replace"), _path, st.text("ab\n ", min_size=1, max_size=2), _text),
+    st.tuples(st.just("insert"), _path, st.integers(-1, 6), _text),
+    st.tuples(st.just("delete"), _path),
+    st.tuples(st.just("rename"), _path, _path),
+)
+
+
+class Refused(Exception):
+    """The plain file system refuses a command."""
+
+
+class PlainFiles:
+    """A file system as small as can be."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, str] = {}
+
+    def beneath(self, path: str) -> list[str]:
+        return [each for each in self.files if each == path or each.startswith(f"{path}/")]
+
+    def require(self, holds: Any) -> None:
+        if not holds:
+            raise Refused
+
+    def require_free(self, path: str) -> None:
+        self.require(not self.beneath(path))
+        self.require(not any(path.startswith(f"{each}/") for each in self.files))
+
+    def create(self, path: str, text: str) -> None:
+        self.require_free(path)
+        self.files[path] = text
+
+    def str_replace(self, path: str, old: str, new: str) -> None:
+        self.require(self.files.get(path, "").count(old) == 1)
+        self.files[path] = self.files[path].replace(old, new)
+
+    def insert(self, path: str, line: int, text: str) -> None:
+        self.require(path in self.files)
+        lines = self.files[path].split("\n")
+        if lines[-1] == "":
+            lines.pop()
+        self.require(0 <= line <= len(lines))
+        lines.insert(line, text.rstrip("\n"))
+        joined = "\n".join(lines)
+        self.files[path] = joined if joined.endswith("\n") else f"{joined}\n"
+
+    def delete(self, path: str) -> None:
+        self.require(gone := self.beneath(path))
+        for each in gone:
+            del self.files[each]
+
+    def rename(self, old: str, new: str) -> None:
+        self.require(moved := self.beneath(old))
+        self.require_free(new)
+        self.require(not new.startswith(f"{old}/"))
+        for each in moved:
+            self.files[new + each[len(old) :]] = self.files.pop(each)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with Tally.open(tmp_path_factory.mktemp("tree"), background=False) as tally:
+        yield tally
+
+
+@given(commands=st.lists(_command, max_size=12))
+def test_any_commands_leave_the_files_that_a_plain_file_system_has(
+    shared: Tally, commands: list[tuple[Any, ...]]
+) -> None:
+    bound = shared.bind(Actor(user=f"user-{next(_NUMBERS)}"))
+    tree, plain = MemoryTree(bound), PlainFiles()
+
+    for name, path, *rest in commands:
+        arguments = [f"/memories/{each}" if name == "rename" else each for each in rest]
+        try:
+            getattr(plain, name)(path, *rest)
+        except Refused:
+            with pytest.raises(TallystickError):
+                getattr(tree, name)(f"/memories/{path}", *arguments)
+        else:
+            getattr(tree, name)(f"/memories/{path}", *arguments)
+
+    assert stored_files(bound) == plain.files
+    for path, text in plain.files.items():
+        if "<" not in text:
+            assert "\n".join(lines_in(tree.view(f"/memories/{path}"))) == text
+    assert sorted(tree.paths()) == sorted(f"/memories/{path}" for path in plain.files)
+
+
+def test_a_file_keeps_its_versions_and_is_found_by_its_words(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(CODER)
+        tree = MemoryTree(bound)
+        tree.create("/memories/notes/boats.xml", "<boats>\n\n\n</boats>\n")
+        tree.insert("/memories/notes/boats.xml", 1, "  <boat>The dinghy leaks.</boat>")
+
+        [hit] = bound.recall("which boat leaks?")
+        history = bound.history(hit.memory.id)
+
+        assert hit.memory.content.startswith("notes/boats.xml\n<boats>\n  <boat>The dinghy leaks")
+        assert [entry.event for entry in history] == ["ADD", "UPDATE"]
+        assert history[1].reason == "memory tool: insert"
+        assert tree.delete("/memories/notes") == "Successfully deleted /memories/notes"
+        assert not bound.recall("which boat leaks?")
+        bound.recover(hit.memory.id, reason="it was needed")
+        assert "The dinghy leaks" in tree.view("/memories/notes/boats.xml")
+
+
+def test_two_files_with_one_text_are_two_files(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        tree = MemoryTree(bound)
+        for name in ("a", "b", "c/d"):
+            tree.create(f"/memories/{name}", "same\n")
+        tree.create("/memories/empty", "")
+
+        assert stored_files(bound) == {"a": "same\n", "b": "same\n", "c/d": "same\n", "empty": ""}
+
+
+def test_a_file_that_is_too_large_is_refused_whole(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        tree = MemoryTree(bound)
+        most = 1_024 * 1_024
+        tree.create("/memories/a", "x" * (most - 2))
+
+        for command in (
+            lambda: tree.create("/memories/b", "x" * most),
+            lambda: tree.insert("/memories/a", 1, "y"),
+            lambda: tree.rename("/memories/a", "/memories/longer"),
+        ):
+            with pytest.raises(InvalidInput, match=r"longest_memory_kb"):
+                command()
+        assert stored_files(bound) == {"a": "x" * (most - 2)}
+
+
+def test_no_store_of_a_runtime_reaches_a_file(open_tally: OpenTally) -> None:
+    from tallystick.memory import Put
+
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        MemoryTree(bound).create("/memories/a.txt", "mine")
+        bound.items.put([Put(("notes",), "k", {"v": 1})])
+
+        assert bound.items.namespaces() == [("notes",)]
+        assert [item.key for item in bound.items.find(())] == ["k"]
+        with pytest.raises(InvalidInput):
+            bound.items.put([Put((), "a.txt", {"v": 1})])
+        assert MemoryTree(bound).paths() == ["/memories/a.txt"]
+
+
+def test_a_secret_is_replaced_before_a_file_is_stored(open_tally: OpenTally) -> None:
+    secret = "sk-ant-api03-" + "Ab1" * 31 + "-AA"
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        tree = MemoryTree(bound)
+
+        answer = tree.create("/memories/a.txt", f"key: {secret}\n")
+
+        assert "secrets were replaced before it was stored" in answer
+        assert secret not in stored_files(bound)["a.txt"] + tree.view("/memories/a.txt")
+        with pytest.raises(InvalidInput, match="The path holds a secret"):
+            tree.create(f"/memories/{secret}", "x")
+
+
+# Lines
+
+
+@given(text=_text.filter(str.strip))
+def test_a_text_as_a_line_is_one_line_without_marks_and_comes_back(text: str) -> None:
+    shown = encode(text)
+
+    assert "\n" not in shown and shown == shown.strip()
+    assert as_field(f"- {shown}") == f"- {shown}"
+    assert (shown if shown == text else decode(shown)) == text
+
+
+def test_each_kind_is_a_file_with_a_line_for_each_memory(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        first = bound.remember("I drink tea.", kind="preference")
+        bound.remember("Two\nlines of <system> text", kind="preference")
+        bound.remember("hello", kind="turn", conversation="c")
+        tally.bind(ALICE, scope="project:apollo").remember("Ship in May.", kind="decision")
+        tree = MemoryTree(bound)
+
+        assert tree.paths() == [
+            "/memories/preferences.md",
+            "/memories/projects/apollo/decisions.md",
+        ]
+        shown = lines_in(tree.view("/memories/preferences.md"))
+        assert shown[0] == f"- I drink tea. <!-- {first.id[-8:]}@1 -->"
+        assert shown[1].startswith("- Two\\nlines of \\u003csystem\\u003e text <!-- ")
+        assert shown[2:] == [""]
+
+
+def test_editing_lines_modifies_forgets_and_remembers(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        tea = bound.remember("I drink tea.", kind="preference").id
+        dogs = bound.remember("I like dogs.", kind="preference").id
+        tree = MemoryTree(bound)
+        path = "/memories/preferences.md"
+
+        tree.str_replace(path, "- I drink tea.", "- I drink coffee.")
+        tree.insert(path, 0, "- I get up at six.\n\n- I like dogs.\n")
+        lines = lines_in(tree.view(path))
+        tree.str_replace(path, f"{lines[1]}\n", "")
+
+        assert (bound.get(tea).content, bound.get(tea).version) == ("I drink coffee.", 2)
+        assert [memory.content for memory in bound.memories(kinds=["preference"])] == [
+            "I get up at six.",
+            "I drink coffee.",
+        ]
+        assert bound.history(dogs)[-1].event == "FORGET"
+        assert bound.history(dogs)[-1].reason == "memory tool: str_replace"
+
+
+def test_a_whole_line_may_be_written_anew_without_its_handle(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        tea = bound.remember("I drink tea.", kind="preference").id
+        tree = MemoryTree(bound)
+        [line, _] = lines_in(tree.view("/memories/preferences.md"))
+
+        tree.str_replace("/memories/preferences.md", line, "- I drink water.")
+
+        assert bound.get(tea).content == "I drink water."
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("- a <!-- {a}@1 -->", "- a <!-- {b}@1 -->"), ("@1 -->\n- b", "@1 --> b"), ("{a}@1", "{a}@7")],
+    ids=["another's handle", "two on one line", "another version"],
+)
+def test_a_handle_that_was_changed_is_refused_and_nothing_is_lost(
+    open_tally: OpenTally, old: str, new: str
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        handles = {name: bound.remember(name, kind="fact").id[-8:] for name in ("a", "b")}
+        tree = MemoryTree(bound)
+
+        with pytest.raises(InvalidInput):
+            tree.str_replace("/memories/facts.md", old.format(**handles), new.format(**handles))
+
+        assert [memory.content for memory in bound.memories()] == ["b", "a"]
+
+
+def test_a_file_and_a_line_are_of_another_kind_where_they_are_moved(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        one = bound.remember("Use Go.", kind="note").id
+        tree = MemoryTree(bound)
+
+        tree.rename("/memories/notes.md", "/memories/decisions.md")
+        [line, _] = lines_in(tree.view("/memories/decisions.md"))
+        bound.remember("Ship in May.", kind="plan")
+        tree.insert("/memories/plans.md", 0, line)
+
+        assert (bound.get(one).kind, bound.get(one).content) == ("plan", "Use Go.")
+        with pytest.raises(NotFound):
+            tree.view("/memories/decisions.md")
+        with pytest.raises(InvalidInput, match="all memories of one kind"):
+            tree.rename("/memories/plans.md", "/memories/a.txt")
+
+
+def test_nothing_moves_to_other_readers_by_a_rename(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        bound.remember("I drink tea.", kind="preference")
+        tree = MemoryTree(bound)
+        tree.create("/memories/a.txt", "mine")
+
+        for old, new in (
+            ("a.txt", "projects/apollo/a.txt"),
+            ("preferences.md", "projects/apollo/preferences.md"),
+        ):
+            with pytest.raises(InvalidInput, match="promote or share the memory, with a preview"):
+                tree.rename(f"/memories/{old}", f"/memories/{new}")
+        assert tally.bind(ALICE, scope="project:apollo").memories() == []
+
+
+# Conflicts
+
+
+def test_an_edit_of_what_changed_since_it_was_shown_is_a_conflict(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        apollo = tally.bind(ALICE, scope="project:apollo")
+        ship = apollo.remember("Ship in May.", kind="decision").id
+        alice, bob = MemoryTree(tally.bind(ALICE)), MemoryTree(tally.bind(BOB))
+        view, text = "/memories/projects/apollo/decisions.md", "/memories/projects/apollo/a.txt"
+        alice.create(text, "one\ntwo\n")
+        for tree in (alice, bob):
+            tree.view(view)
+            tree.view(text)
+
+        alice.str_replace(view, "in May", "in June, and tell everybody")
+        alice.insert(text, 0, "zero")
+
+        for command in (
+            lambda: bob.str_replace(view, "Ship", "Sail"),
+            lambda: bob.insert(text, 1, "x"),
+            lambda: bob.str_replace(text, "two", "2"),
+            lambda: bob.rename(text, "/memories/projects/apollo/b.txt"),
+            lambda: bob.delete(text),
+            lambda: bob.delete(view),
+        ):
+            with pytest.raises(VersionConflict):
+                command()
+        assert apollo.get(ship).content == "Ship in June, and tell everybody."
+        assert stored_files(apollo) == {"a.txt": "zero\none\ntwo\n"}
+        bob.view(text)
+        bob.str_replace(text, "two", "2")
+        assert stored_files(apollo) == {"a.txt": "zero\none\n2\n"}
+
+
+def test_of_two_who_create_one_file_one_is_told_that_it_exists(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        trees = [MemoryTree(tally.bind(actor)) for actor in (ALICE, BOB) * 4]
+        start, outcomes = threading.Barrier(len(trees)), []
+
+        def create(number: int, tree: MemoryTree) -> None:
+            start.wait()
+            try:
+                tree.create("/memories/projects/apollo/a.txt", f"{number}\n")
+                outcomes.append(number)
+            except Conflict as error:
+                assert str(error) == "File /memories/projects/apollo/a.txt already exists"
+
+        threads = [threading.Thread(target=create, args=each) for each in enumerate(trees)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        [winner] = outcomes
+        assert stored_files(tally.bind(ALICE, scope="project:apollo")) == {"a.txt": f"{winner}\n"}
+
+
+def test_one_line_that_is_refused_leaves_all_as_they_were(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        bound.remember("a", kind="fact")
+        bound.remember("b", kind="fact", pinned=True)
+        agent = MemoryTree(tally.bind(CODER))
+
+        with pytest.raises(StateConflict, match="pinned"):
+            agent.delete("/memories/facts.md")
+
+        assert [memory.content for memory in bound.memories()] == ["b", "a"]
+
+
+def test_a_frozen_memory_says_so(open_tally: OpenTally) -> None:
+    with open_tally(owner=Actor(user="root", role="operator")) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember("a", kind="fact")
+        tree = MemoryTree(bound)
+        tree.create("/memories/a.txt", "x")
+        tally.bind(Actor(user="root", role="operator")).operator.freeze(reason="an incident")
+
+        for command in (
+            lambda: tree.create("/memories/b.txt", "x"),
+            lambda: tree.insert("/memories/a.txt", 0, "x"),
+            lambda: tree.delete("/memories/facts.md"),
+        ):
+            with pytest.raises(Denied) as refused:
+                command()
+            assert refused.value.reason == "mutations_frozen"
+        assert "a.txt" in tree.view("/memories")
+
+
+# Paths
+
+TRICKS = [
+    "/etc/passwd",
+    "memories/a",
+    "/memoriesx/a",
+    "/memories/../a",
+    "/memories/a/../../b",
+    "/memories/./a",
+    "/memories/%2e%2e/a",
+    "/memories/%252e%252e/a",
+    "/memories/a%2fb",
+    "/memories/a%5Cb",
+    "/memories/a%00b",
+    "/memories/..\\a",
+    "/memories/a\x00b",
+    "/memories/a\nb",
+    "/memories/\u202etxt.a",
+    "/memories/\uff0e\uff0e/a",
+    "/memories/\u2025/a",
+    "/memories/a\u2215b",
+    "/memories/a\uff0fb",
+    "/memories/a\ud800",
+    "/memories/e\u0301",
+    "/memories/ ",
+    "/memories/a ",
+    f"/memories/{'a' * 201}",
+    f"/memories/{'a/' * 13}b",
+    f"/memories/{'a' * 2_000}",
+    "/memories/preferences.md/a",
+    "/memories/projects/a.txt",
+    "/memories/projects/apollo%2f..%2fsecret/a",
+    "/memories/projects/%61pollo/a",
+    "/memories/projects/Apollo/a",
+    "/memories/teams/apollo/a",
+    "/memories/public",
+]
+
+
+@pytest.mark.parametrize("path", TRICKS, ids=ascii)
+def test_a_path_that_is_none_reads_and_writes_nothing(open_sqlite: OpenTally, path: str) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        tree = MemoryTree(bound)
+        tree.create("/memories/mine.txt", "mine")
+        commands: list[Callable[[], str]] = [
+            lambda: tree.create(path, "x"),
+            lambda: tree.str_replace(path, "a", "b"),
+            lambda: tree.insert(path, 0, "x"),
+            lambda: tree.delete(path),
+            lambda: tree.rename("/memories/mine.txt", path),
+            lambda: tree.rename(path, "/memories/other.txt"),
+        ]
+        if path != "/memories/public":
+            commands.append(lambda: tree.view(path))
+
+        for command in commands:
+            with pytest.raises((InvalidInput, NotFound)):
+                command()
+
+        assert tree.paths() == ["/memories/mine.txt"]
+
+
+@given(key=st.text(min_size=1, max_size=20))
+def test_every_scope_has_a_folder_of_its_own(key: str) -> None:
+    actor = Actor(user="alice")
+    name = folder_name(key)
+
+    assert "/" not in name and name.strip(".")
+    place = place_of(actor, ("projects", name))
+    assert place.scope is not None and place.scope.key == key
+
+
+def test_a_hidden_scope_and_an_absent_one_answer_alike(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        carol = Actor(user="carol", projects={"secret"})
+        MemoryTree(tally.bind(carol)).create("/memories/projects/secret/a.txt", "x")
+        tally.bind(carol, scope="project:secret").remember("y", kind="fact")
+        tree = MemoryTree(tally.bind(ALICE))
+
+        def answers(key: str) -> list[str]:
+            base, told = f"/memories/projects/{key}", []
+            for command in (
+                lambda: tree.view(base),
+                lambda: tree.view(f"{base}/a.txt"),
+                lambda: tree.view(f"{base}/facts.md"),
+                lambda: tree.create(f"{base}/a.txt", "x"),
+                lambda: tree.create(f"{base}/b.txt", "x"),
+                lambda: tree.str_replace(f"{base}/facts.md", "y", "z"),
+                lambda: tree.insert(f"{base}/a.txt", 0, "x"),
+                lambda: tree.delete(f"{base}/a.txt"),
+                lambda: tree.rename(f"{base}/a.txt", f"{base}/b.txt"),
+            ):
+                with pytest.raises(NotFound) as refused:
+                    command()
+                told.append(str(refused.value).replace(key, "KEY"))
+            return told
+
+        assert answers("secret") == answers("absent")
+        assert "secret" not in tree.view("/memories") + tree.view("/memories/projects")
+
+
+def test_what_is_shown_of_a_folder_is_what_the_actor_may_read(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        MemoryTree(tally.bind(BOB)).create("/memories/private.txt", "bob's")
+        MemoryTree(tally.bind(BOB)).create("/memories/projects/apollo/ours.txt", "12345")
+        MemoryTree(tally.bind(ALICE)).create("/memories/notes/a.txt", "1")
+        tree = MemoryTree(tally.bind(ALICE))
+
+        assert unframed(tree.view("/memories")).split("\n") == [
+            "Here're the files and directories up to 2 levels deep in /memories, excluding "
+            "hidden items:",
+            "1B\t/memories",
+            "1B\t/memories/notes/",
+            "1B\t/memories/notes/a.txt",
+            "0B\t/memories/projects/",
+            "0B\t/memories/projects/apollo/",
+        ]
+        assert "5B\t/memories/projects/apollo/ours.txt" in tree.view("/memories/projects")
+
+
+def test_what_was_shown_is_not_remembered_again(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        tree = MemoryTree(bound)
+        tree.create("/memories/a.txt", "the heron")
+        shown = tree.view("/memories/a.txt")
+
+        assert bound.remember(shown.partition("\n")[2]).status == "skipped"
+        with pytest.raises(InvalidInput, match="recalled from here"):
+            tree.create("/memories/b.txt", shown)
+        with pytest.raises(InvalidInput, match="recalled from here"):
+            tree.insert("/memories/a.txt", 0, shown)
+
+
+# Processes
+
+_WRITER = """
+import sys
+from tallystick import Actor, Tally
+from tallystick.tally import MemoryTree
+
+tally = Tally.open(sys.argv[1], background=False)
+tree = MemoryTree(tally.bind(Actor(user="alice")))
+tree.create("/memories/log.txt", "")
+print("created", flush=True)
+number = 0
+while True:
+    tree.insert("/memories/log.txt", number, f"line {number}")
+    tree.create(f"/memories/parts/{number}.txt", f"part {number}\\n" * 50)
+    tree.rename(f"/memories/parts/{number}.txt", f"/memories/done/{number}.txt")
+    print(number, flush=True)
+    number += 1
+"""
+
+
+@pytest.mark.parametrize("acknowledged", [1, 4, 9])
+def test_a_killed_process_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, acknowledged: int
+) -> None:
+    folder = tmp_path / "tally"
+    writer = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    for _ in range(acknowledged + 1):
+        writer.stdout.readline()
+    os.kill(writer.pid, signal.SIGKILL)
+    last = [line for line in writer.stdout.read().split("\n") if line.isdigit()]
+    writer.wait()
+    writer.stdout.close()
+
+    with Tally.open(folder, background=False) as tally:
+        files = stored_files(tally.bind(Actor(user="alice")))
+        tree = MemoryTree(tally.bind(Actor(user="alice")))
+        paths = set(tree.paths())
+
+    done = int(last[-1]) if last else acknowledged - 1
+    lines = files.pop("log.txt").splitlines()
+    assert lines == [f"line {number}" for number in range(len(lines))]
+    assert len(lines) in (done + 1, done + 2)
+    assert {f"done/{number}.txt" for number in range(done + 1)} <= set(files)
+    assert all(
+        text == f"part {path.partition('/')[2].removesuffix('.txt')}\n" * 50
+        for path, text in files.items()
+    )
+    assert paths == {"/memories/log.txt", *(f"/memories/{path}" for path in files)}
