@@ -123,7 +123,8 @@ def test_the_tool_runner_works_with_memory_as_files(open_tally: OpenTally) -> No
         shown, created, refused = bodies[2]["messages"][-1]["content"]
         assert "I drink tea." in str(shown["content"])
         assert created["content"] == "File created successfully at: /memories/user.md"
-        assert refused["is_error"] and "steps out of its folder" in str(refused["content"])
+        assert refused["is_error"]
+        assert "steps out of its folder" in str(refused["content"])
         assert [memory.content for memory in bound.memories(kinds=["document"])] == [
             "user.md\n# Ann\n"
         ]
@@ -246,10 +247,14 @@ def test_a_rule_over_the_memory_tools_holds_for_lines_and_files(open_tally: Open
         person.approvals.approve(approval.id, reason="it may go")
         gone = answer_of(tool, **removal)
 
-        assert waits[1] and "approval" in waits[0] and approval.id in waits[0]
-        assert edited[1] and "no-plans" in edited[0]
+        assert waits[1]
+        assert "approval" in waits[0]
+        assert approval.id in waits[0]
+        assert edited[1]
+        assert "no-plans" in edited[0]
         assert created == ("File created successfully at: /memories/a.txt", False)
-        assert inserted[1] and "no-plans" in inserted[0]
+        assert inserted[1]
+        assert "no-plans" in inserted[0]
         assert not gone[1], gone
         assert bound.history(stored)[-1].event == "FORGET"
 
@@ -269,7 +274,8 @@ def test_a_rule_over_the_tool_itself_holds(open_tally: OpenTally) -> None:
 
         text, is_error = answer_of(tool, command="view", path="/memories")
 
-        assert is_error and "no-files" in text
+        assert is_error
+        assert "no-files" in text
 
 
 def test_a_command_in_a_run_is_a_step_of_it(open_tally: OpenTally) -> None:
@@ -302,7 +308,8 @@ def test_what_a_file_changed_meanwhile_says(open_tally: OpenTally) -> None:
             tool, command="str_replace", path=PREFERENCES, old_str="tea", new_str="coffee"
         )
 
-        assert is_error and text.startswith("Nothing was changed: the file was changed meanwhile.")
+        assert is_error
+        assert text.startswith("Nothing was changed: the file was changed meanwhile.")
         assert bound.get(stored).content == "I drink tea at six."
 
 
@@ -324,7 +331,8 @@ def test_a_command_that_lacks_an_argument_is_answered(
     with open_sqlite() as tally:
         text, is_error = answer_of(TallyMemoryTool(tally.bind(ALICE)), **command)
 
-        assert is_error and ("Field required" in text or "valid" in text or "not exist" in text)
+        assert is_error
+        assert "Field required" in text or "valid" in text or "not exist" in text
 
 
 def test_options_that_are_none_are_refused(open_sqlite: OpenTally) -> None:

@@ -111,7 +111,8 @@ class MemoryFiles:
         """
         self._binder = Binder(tally, runtime=runtime, piece=_PIECE, actor=actor)
         check_word("approval", approval, PlainApproval)
-        self._approval, self._ask = approval, ask
+        self._approval: PlainApproval = approval
+        self._ask = ask
         self._seen = SeenVersions()
 
     def run(self, command: Mapping[str, Any]) -> FileAnswer:

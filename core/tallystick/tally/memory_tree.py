@@ -356,7 +356,8 @@ class MemoryTree:
         return file
 
     def _lines(self, place: Place) -> _View:
-        assert place.scope is not None and place.kind is not None
+        assert place.scope is not None
+        assert place.kind is not None
         found = files.list_lines(self._context, self._actor, place.scope, [place.kind])
         return self._view_of(place.kind, found.get(place.kind, Lines(())))
 
