@@ -9,6 +9,7 @@ from typing import Any
 
 from mcp.server.mcpserver import MCPServer
 from mcp.server.stdio import stdio_server
+from mcp_types import Resource
 
 from tallystick import __version__
 from tallystick_mcp.malformed import AnsweredReads
@@ -25,6 +26,20 @@ class StdioServer(MCPServer[Any]):
                 instructions=instructions,
                 log_level="WARNING",
             )
+
+    async def list_resources(self) -> list[Resource]:
+        """Return the root of memory as files. It is the same for everybody: who reads it is known
+        when it is read.
+        """
+        return [
+            Resource(
+                uri="tally://files/memories",
+                name="memories",
+                description="Memory as files: what the root holds. A file: tally://files and its "
+                "path.",
+                mime_type="text/plain",
+            )
+        ]
 
     async def run_stdio_async(self) -> None:
         """Serve over standard input and output until the input ends. A line that is no message is

@@ -53,7 +53,7 @@ from tallystick.kit.enforcement import (
     rules_requests,
     with_optional,
 )
-from tallystick.kit.memory_files import FileAnswer, MemoryFiles
+from tallystick.kit.memory_files import FileAnswer, FilePermission, MemoryFiles
 from tallystick.kit.plain_tools import (
     PlainApproval,
     PlainMemoryTools,
@@ -140,6 +140,7 @@ __all__ = [
     "ActorSource",
     "Background",
     "FileAnswer",
+    "FilePermission",
     "MemoryFiles",
     "Binder",
     "CallKind",

@@ -151,7 +151,7 @@ class MemoryFiles:
         paths = [value for name, value in arguments.items() if name.endswith("path")]
         scope = MemoryTree(bound).scope_of(paths[0])
         bound = bound if scope is None else replace(bound, scope=scope)
-        permission = _FilePermission(bound, self._approval, self._ask)
+        permission = FilePermission(bound, self._approval, self._ask)
         check = permission.check(MEMORY_FILES, arguments)
         arguments = dict(check.arguments)
         name = str(arguments.pop("command"))
@@ -175,18 +175,24 @@ def _read_command(command: Mapping[str, Any]) -> JsonObject:
 
 
 @dataclass(frozen=True)
-class _FilePermission:
-    """The rules of a tally, and the person who is asked, over one command."""
+class FilePermission:
+    """The rules of a tally, and the person who is asked, over one command of a `MemoryTree`."""
 
     bound: BoundTally
-    approval: PlainApproval
-    ask: Callable[[ToolQuestion], bool | str] | None
+    approval: PlainApproval = "ask"
+    ask: Callable[[ToolQuestion], bool | str] | None = None
+    piece: str = _PIECE
+    """The piece that enforces the rules, for the doctor."""
 
     def read(self, tool: str, arguments: JsonObject, text: str) -> str:
+        """Return what the rules let a memory tool read of a text. Raises Blocked."""
         cleaned: str = self.check(tool, arguments).result(text)
         return cleaned
 
     def change(self, edit: Edit, *, is_file: bool) -> Edit:
+        """Return an edit with what the rules leave of it. Raises Blocked, and InvalidInput where a
+        person who is asked says no.
+        """
         tool, arguments = _as_tool(edit)
         check = self.check(tool, arguments)
         if self._asks(tool, is_file) and check.approval is None:
@@ -212,14 +218,14 @@ class _FilePermission:
         if not has_rules(bound, "tool_call") or is_enforced(bound, "tool_call", tool):
             return AllowedToolCall(checked=arguments)
         try:
-            return bound.check_tool_call(tool, arguments, piece=_PIECE)
+            return bound.check_tool_call(tool, arguments, piece=self.piece)
         except ApprovalRequired as error:
             if self.ask is None or self.approval != "ask":
                 raise
             answer = self.ask(_question(tool, arguments))
             reason = answer if isinstance(answer, str) else "answered when the agent asked"
             decide_as_person(bound, error.approvals, approved=answer is True, reason=reason)
-        return bound.check_tool_call(tool, arguments, piece=_PIECE)
+        return bound.check_tool_call(tool, arguments, piece=self.piece)
 
 
 def _question(tool: str, arguments: JsonObject) -> ToolQuestion:

@@ -6,6 +6,7 @@ from tallystick.tally.compiling import Candidate
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.enforcement import AllowedModelCall, AllowedToolCall
 from tallystick.tally.jobs import Jobs
+from tallystick.tally.memory_tree import MemoryTree, SeenVersions
 from tallystick.tally.model_calls import (
     ModelCall,
     ModelStream,
@@ -15,7 +16,6 @@ from tallystick.tally.model_calls import (
     replay_call,
     sorted_errors,
 )
-from tallystick.tally.memory_tree import MemoryTree, SeenVersions
 from tallystick.tally.operator import Operator
 from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.reviews import Reviews
