@@ -97,6 +97,8 @@ FIRST_LOOK = {
     "memory/test_sources.py": "storage/rows/sources",
     "memory/test_correct.py": "memory/crossing memory/supersession storage/rows/edges",
     "memory/test_inspect.py": "memory/explore memory/history storage/text/scope_selection",
+    "tally/test_memory_tree.py": "memory/files memory/tree_lines memory/tree_paths",
+    "../integrations/test_anthropic_memory_tool.py": "kit/memory_files",
     "../checkpointers/test_store.py": "memory/fields memory/items storage/rows/items",
     "upkeep/test_sizes.py": "storage/text/sizes",
     "storage/rows/test_objects.py": "storage/engine/blob_stores",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from tallystick.access import is_expired, visible_docs
@@ -42,6 +43,8 @@ FILE_KIND = "document"
 """The kind of the memory of a file."""
 MOST_LINES = 2_000
 """Memories of one kind that are read as lines, at most; the newest."""
+_MOST_CHARACTERS = 400_000
+"""Characters of these memories together, but for the newest one."""
 _PAGE = 500
 
 
@@ -142,6 +145,18 @@ def list_files(context: MemoryContext, actor: Actor, scope: Scope) -> list[File]
     return files
 
 
+def list_paths(context: MemoryContext, actor: Actor, scope: Scope) -> list[str]:
+    """Return the paths of the files of a scope, without reading one. Raises Denied."""
+    context.gate.require(actor, "read", scope)
+    now = context.store.clock.now()
+    with context.store.database.read() as connection:
+        return [
+            row.key
+            for found in scopes.find(connection, [scope])
+            for row in items.files(connection, found.id, now)
+        ]
+
+
 def get_file(context: MemoryContext, actor: Actor, scope: Scope, path: str) -> File | None:
     """Return the file at a path; None where there is none. Raises Denied."""
     context.gate.require(actor, "read", scope)
@@ -217,7 +232,9 @@ def _lines(
         if len(page) < _PAGE:
             break
         before_doc = page[-1].doc
-    newest = chosen[:MOST_LINES]
+    sizes = accumulate(len(memory.content) for memory in chosen)
+    fitting = sum(size <= _MOST_CHARACTERS for size in sizes)
+    newest = chosen[: min(MOST_LINES, max(1, fitting))]
     return Lines(tuple(reversed(newest)), is_whole=len(newest) == len(chosen))
 
 

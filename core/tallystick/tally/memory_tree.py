@@ -327,26 +327,28 @@ class MemoryTree:
         if place.scope is None or not place.path:
             return True
         return place.kind is None and any(
-            file.path.startswith(f"{place.path}/") for file in self._files(place)
+            path.startswith(f"{place.path}/") for path in self._paths(place)
         )
 
     def _exists(self, place: Place) -> bool:
         if place.kind is not None:
             return bool(self._lines(place).lines)
-        assert place.scope is not None
         return any(
-            file.path == place.path or file.path.startswith(f"{place.path}/")
-            for file in self._files(place)
+            path == place.path or path.startswith(f"{place.path}/") for path in self._paths(place)
         )
+
+    def _paths(self, place: Place) -> list[str]:
+        assert place.scope is not None
+        return files.list_paths(self._context, self._actor, place.scope)
 
     def _files(self, place: Place) -> list[File]:
         assert place.scope is not None
         return files.list_files(self._context, self._actor, place.scope)
 
     def _require_no_file_above(self, place: Place, path: str) -> None:
-        for file in self._files(place):
-            if place.path.startswith(f"{file.path}/"):
-                raise InvalidInput(f"{path} goes through {file.path}, which is a file.")
+        for above in self._paths(place):
+            if place.path.startswith(f"{above}/"):
+                raise InvalidInput(f"{path} goes through {above}, which is a file.")
 
     def _file(self, place: Place, path: str) -> File:
         assert place.scope is not None

@@ -27,9 +27,10 @@ from tallystick.errors import (
 )
 from tallystick.memory.tree_lines import decode, encode
 from tallystick.memory.tree_paths import folder_name, place_of
-from tallystick.records import Actor
+from tallystick.records import Actor, Credential, Scope
 from tallystick.records.escaping import as_field
 from tallystick.records.framing import NOTICE
+from tallystick.settings import Settings
 from tallystick.tally import BoundTally, MemoryTree, Tally
 
 OpenTally = Callable[..., Tally]
@@ -236,6 +237,60 @@ def test_a_secret_is_replaced_before_a_file_is_stored(open_tally: OpenTally) -> 
         assert secret not in stored_files(bound)["a.txt"] + tree.view("/memories/a.txt")
         with pytest.raises(InvalidInput, match="The path holds a secret"):
             tree.create(f"/memories/{secret}", "x")
+
+
+def test_files_move_with_an_export_and_go_with_an_erasure(
+    open_tally: OpenTally, tmp_path: Path
+) -> None:
+    root = Actor(user="root", role="operator")
+    text = "The heron nests in March.\n"
+    with open_tally() as tally, Tally.open(tmp_path / "other", background=False) as other:
+        tree = MemoryTree(tally.bind(root))
+        tree.create("/memories/birds/heron.txt", text)
+        tree.create("/memories/kept.txt", "kept")
+        tally.bind(root).operator.export(tmp_path / "copy")
+        other.bind(root).operator.import_from(tmp_path / "copy")
+
+        there = MemoryTree(other.bind(root))
+        assert lines_in(there.view("/memories/birds/heron.txt")) == text.split("\n")
+        there.insert("/memories/birds/heron.txt", 1, "It eats frogs.")
+
+        [gone] = [each.id for each in tally.bind(root).memories() if "heron" in each.content]
+        operator = tally.bind(root).operator
+        preview = operator.erase(gone, reason="asked for")
+        operator.erase(gone, reason="asked for", mode="apply", confirm_token=preview.confirm_token)
+        assert tree.paths() == ["/memories/kept.txt"]
+        tree.create("/memories/birds/heron.txt", "new")
+        assert tree.paths() == ["/memories/birds/heron.txt", "/memories/kept.txt"]
+
+
+def test_rate_limits_count_each_line_that_changes(open_tally: OpenTally) -> None:
+    settings = Settings.read(rate_limits={"forget": 2})
+    with open_tally(settings=settings) as tally:
+        bound = tally.bind(ALICE)
+        for text in ("a", "b", "c"):
+            bound.remember(text, kind="fact")
+        tree = MemoryTree(bound)
+
+        with pytest.raises(InvalidInput, match="rate_limits"):
+            tree.delete("/memories/facts.md")
+        assert len(bound.memories()) == 3
+
+
+def test_a_token_for_some_scopes_shows_no_other(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        MemoryTree(tally.bind(ALICE)).create("/memories/mine.txt", "x")
+        MemoryTree(tally.bind(ALICE)).create("/memories/projects/apollo/ours.txt", "x")
+        bounds = Credential(scopes=(Scope.parse("project:apollo"),))
+        tree = MemoryTree(tally.bind(ALICE.replace(credential=bounds)))
+
+        assert tree.paths() == ["/memories/projects/apollo/ours.txt"]
+        assert "mine" not in tree.view("/memories")
+        refusals(
+            NotFound,
+            lambda: tree.view("/memories/mine.txt"),
+            lambda: tree.create("/memories/other.txt", "x"),
+        )
 
 
 # Lines
@@ -635,3 +690,40 @@ def test_a_killed_process_loses_nothing_that_was_acknowledged(
         for path, text in files.items()
     )
     assert paths == {"/memories/log.txt", *(f"/memories/{path}" for path in files)}
+
+
+_APPENDER = """
+import sys
+from tallystick import Actor, Tally
+from tallystick.errors import VersionConflict
+from tallystick.tally import MemoryTree
+
+folder, name = sys.argv[1:]
+tally = Tally.open(folder, background=False)
+tree = MemoryTree(tally.bind(Actor(user=name, projects={"apollo"})))
+path = "/memories/projects/apollo/log.txt"
+for number in range(15):
+    while True:
+        tree.view(path)
+        try:
+            tree.insert(path, 0, f"{name} {number}")
+            break
+        except VersionConflict:
+            pass
+tally.close()
+"""
+
+
+def test_two_processes_that_write_one_file_lose_no_line(tmp_path: Path) -> None:
+    folder = tmp_path / "tally"
+    with Tally.open(folder, background=False) as tally:
+        MemoryTree(tally.bind(ALICE)).create("/memories/projects/apollo/log.txt", "")
+        writers = [
+            subprocess.Popen([sys.executable, "-c", _APPENDER, str(folder), name])
+            for name in ("alice", "bob")
+        ]
+        assert [writer.wait() for writer in writers] == [0, 0]
+        files = stored_files(tally.bind(ALICE, scope="project:apollo"))
+
+    expected = [f"{name} {number}" for name in ("alice", "bob") for number in range(15)]
+    assert sorted(files["log.txt"].splitlines()) == sorted(expected)
