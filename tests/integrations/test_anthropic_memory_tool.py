@@ -15,7 +15,7 @@ from tests.integrations.provider_servers import Anthropics
 
 from tallystick.errors import InvalidInput
 from tallystick.kit import ToolQuestion
-from tallystick.records import Actor, PolicyRule
+from tallystick.records import Actor, PolicyConditions, PolicyRule
 from tallystick.records.framing import NOTICE
 from tallystick.tally import Tally
 from tallystick_anthropic import TallyAsyncMemoryTool, TallyMemoryTool
@@ -257,6 +257,34 @@ def test_a_rule_over_the_memory_tools_holds_for_lines_and_files(open_tally: Open
         assert "no-plans" in inserted[0]
         assert not gone[1], gone
         assert bound.history(stored)[-1].event == "FORGET"
+
+
+def test_what_removes_many_lines_waits_for_all_approvals_at_once(open_tally: OpenTally) -> None:
+    rule = PolicyRule(
+        id="ask-before-forgetting",
+        name="Ask before forgetting",
+        effect="require_approval",
+        applies_to="tool_call",
+        conditions=PolicyConditions(tool=("memory_forget",)),
+    )
+    with open_tally(rules=[rule]) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember("I drink tea.", kind="preference")
+        bound.remember("I like dogs.", kind="preference")
+        person = tally.bind(Actor(user="alice"))
+        tool = TallyMemoryTool(bound, approval="elsewhere")
+
+        waits = answer_of(tool, command="delete", path=PREFERENCES)
+        approvals = person.approvals.list()
+        for approval in approvals:
+            person.approvals.approve(approval.id, reason="it may go")
+        gone = answer_of(tool, command="delete", path=PREFERENCES)
+
+        assert waits[1]
+        assert len(approvals) == 2
+        assert all(approval.id in waits[0] for approval in approvals)
+        assert gone == (f"Successfully deleted {PREFERENCES}", False)
+        assert bound.memories() == []
 
 
 def test_a_rule_over_the_tool_itself_holds(open_tally: OpenTally) -> None:

@@ -7,7 +7,7 @@ own arguments, so that no rule over these is passed by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from pydantic import Field, StrictInt, StrictStr, TypeAdapter, ValidationError
 from tallystick.errors import (
     ApprovalRequired,
     InvalidInput,
+    StoredApproval,
     TallystickError,
     VersionConflict,
 )
@@ -189,10 +190,23 @@ class FilePermission:
         cleaned: str = self.check(tool, arguments).result(text)
         return cleaned
 
-    def change(self, edit: Edit, *, is_file: bool) -> Edit:
-        """Return an edit with what the rules leave of it. Raises Blocked, and InvalidInput where a
-        person who is asked says no.
+    def changes(self, edits: Sequence[Edit], *, is_file: bool) -> list[Edit]:
+        """Return edits with what the rules leave of them. Raises Blocked, which lists every
+        approval that they wait for, and InvalidInput where a person who is asked says no.
         """
+        allowed: list[Edit] = []
+        waiting: list[StoredApproval] = []
+        for edit in edits:
+            try:
+                allowed.append(self._change(edit, is_file=is_file))
+            except ApprovalRequired as error:
+                # All are asked for at once: a grant is good for one try of the whole command.
+                waiting += error.approvals
+        if waiting:
+            raise ApprovalRequired(waiting)
+        return allowed
+
+    def _change(self, edit: Edit, *, is_file: bool) -> Edit:
         tool, arguments = _as_tool(edit)
         check = self.check(tool, arguments)
         if self._asks(tool, is_file) and check.approval is None:

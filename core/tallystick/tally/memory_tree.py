@@ -57,8 +57,8 @@ class Permission(Protocol):
         """Return what may be shown of a text that a memory tool would read. Raises Blocked."""
         ...
 
-    def change(self, edit: Edit, *, is_file: bool) -> Edit:
-        """Return an edit as it may be made; that of a whole file, or of a memory. Raises Blocked
+    def changes(self, edits: Sequence[Edit], *, is_file: bool) -> list[Edit]:
+        """Return edits as they may be made; those of a whole file, or of memories. Raises Blocked
         and Denied.
         """
         ...
@@ -575,8 +575,7 @@ class MemoryTree:
                 if count := sum(isinstance(each, kind) for each in edits):
                     self._view._admit(limited, count=count)
             if self._permission is not None:
-                is_file = place.kind is None
-                edits = [self._permission.change(each, is_file=is_file) for each in edits]
+                edits = self._permission.changes(edits, is_file=place.kind is None)
             done = files.edit(
                 self._context,
                 self._view._traced_actor,

@@ -378,6 +378,49 @@ def test_a_handle_that_was_changed_is_refused_and_nothing_is_lost(
         assert [memory.content for memory in bound.memories()] == ["b", "a"]
 
 
+def test_a_line_with_a_secret_is_removed_and_never_overwritten(open_tally: OpenTally) -> None:
+    secret = "sk-ant-api03-" + "Ab1" * 31 + "-AA"
+    with open_tally(settings=Settings.read(secrets_in_memory="keep")) as tally:
+        bound = tally.bind(ALICE)
+        stored = bound.remember(f"The key is {secret}", kind="fact")
+        tree = MemoryTree(bound)
+        [line, _] = lines_in(tree.view("/memories/facts.md"))
+
+        assert secret not in line
+        with pytest.raises(InvalidInput, match="is not shown"):
+            tree.str_replace("/memories/facts.md", "The key", "A key")
+        assert bound.get(stored.id).content.endswith(secret)
+        tree.str_replace("/memories/facts.md", f"{line}\n", "")
+        assert bound.memories() == []
+
+
+def test_a_file_of_very_many_memories_shows_the_newest_and_says_so(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        bound.remember_many([{"content": f"{n} " + "x" * 99_000, "kind": "fact"} for n in range(6)])
+        tree = MemoryTree(bound)
+
+        shown = tree.view("/memories/facts.md")
+
+        assert [line[2] for line in lines_in(shown)[:4]] == ["2", "3", "4", "5"]
+        assert "Older memories of this kind are not shown: search them." in shown
+        with pytest.raises(InvalidInput, match="more memories than it shows"):
+            tree.delete("/memories/facts.md")
+
+
+def test_an_organization_has_a_tree_of_its_own(open_tally: OpenTally) -> None:
+    acme, plain = ALICE.replace(organization="acme"), ALICE
+    with open_tally() as tally:
+        MemoryTree(tally.bind(acme)).create("/memories/projects/apollo/a.txt", "acme's")
+        MemoryTree(tally.bind(acme)).create("/memories/a.txt", "acme's")
+
+        assert MemoryTree(tally.bind(plain)).paths() == []
+        assert MemoryTree(tally.bind(acme)).paths() == [
+            "/memories/a.txt",
+            "/memories/projects/apollo/a.txt",
+        ]
+
+
 def test_a_file_and_a_line_are_of_another_kind_where_they_are_moved(
     open_tally: OpenTally,
 ) -> None:
