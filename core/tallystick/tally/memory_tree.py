@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -152,7 +153,7 @@ class MemoryTree:
         if place.kind is not None:
             if self._lines(place).lines:
                 raise Conflict(f"File {path} already exists")
-            edits = self._added_lines(place.kind, file_text.split("\n"))
+            edits = self._added_lines(place, file_text.split("\n"))
         else:
             self._require_no_file_above(place, path)
             edits = [self._new_file(place, path, file_text)]
@@ -201,9 +202,7 @@ class MemoryTree:
         if place.kind is not None:
             count = len(self._lines(place).lines)
             _require_line(insert_line, count)
-            done = self._commit(
-                "insert", place, self._added_lines(place.kind, insert_text.split("\n"))
-            )
+            done = self._commit("insert", place, self._added_lines(place, insert_text.split("\n")))
             return f"The file {path} has been edited.{_warnings(done)}"
         file = self._file(place, path)
         lines = file.text.split("\n")
@@ -518,21 +517,35 @@ class MemoryTree:
             f"No replacement was performed, old_str `{old_str}` did not appear verbatim in {path}."
         )
 
-    def _added_lines(self, kind: str, texts: Sequence[str]) -> list[Edit]:
+    def _added_lines(self, place: Place, texts: Sequence[str]) -> list[Edit]:
         """Return the edits that add lines to a view: a line with a handle changes its kind."""
         edits: list[Edit] = []
         for written in filter(None, map(read_line, texts)):
             if written.handle is None:
-                edits.append(Add(NewMemory(content=written.text, kind=kind)))
+                edits.append(Add(NewMemory(content=written.text, kind=place.kind or "")))
                 continue
-            memory_id = self._view._full_id(("memory",), written.handle)
-            memory = self._view.get(memory_id)
+            memory = self._line_elsewhere(place, written.handle)
             if written.version is not None and written.version != memory.version:
                 raise VersionConflict(memory.id, expected=written.version, actual=memory.version)
-            edits.append(self._moved(memory, {"kind": kind}))
+            edits.append(self._moved(memory, {"kind": place.kind}))
         if not edits:
             raise InvalidInput("Each line of this file is one memory; there is no line with text.")
         return edits
+
+    def _line_elsewhere(self, place: Place, handle: str) -> Memory:
+        """Return the memory of a line of another file of the same scope. Raises InvalidInput."""
+        assert place.scope is not None
+        memory_id = self._view._full_id(("memory",), handle)
+        with suppress(NotFound):
+            memory = self._view.get(memory_id)
+            lines = files.list_lines(self._context, self._actor, place.scope, [memory.kind])
+            found = lines.get(memory.kind, Lines(())).memories
+            if memory.scope == place.scope and memory.id in {each.id for each in found}:
+                return memory
+        raise InvalidInput(
+            f"The handle {handle} is that of no line in another file of this scope. Write a new "
+            "line without a handle; to bring a memory to other readers, promote or share it."
+        )
 
     def _moved(self, memory: Memory, changes: Mapping[str, Any]) -> Edit:
         return Alter(self._as_seen(memory), changes)
