@@ -1,9 +1,12 @@
-"""Resources: memories, sources, runs and receipts by address, and what to know at the start."""
+"""Resources: memories, sources, runs and receipts by address, what to know at the start, and memory
+as files.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,9 +14,10 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from tallystick.errors import InvalidScope, NotFound, TallystickError
+from tallystick.kit import FilePermission
 from tallystick.operations import OPERATIONS, framed_answer, memory_fields
 from tallystick.records import JsonObject
-from tallystick.tally import BoundTally
+from tallystick.tally import BoundTally, MemoryTree
 from tallystick_mcp.answers import add_reader, protocol_error, read_by_rules, show_record
 from tallystick_mcp.callers import Caller, Callers
 from tallystick_mcp.tools import project_of
@@ -82,6 +86,20 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
                 lambda checked: {"text": OPERATIONS["wake"].call(bound, checked).text},
             )
             return add_reader(caller, bound, wake["text"])
+
+        return _read_text(read, callers, context)
+
+    @server.resource("tally://files/{+path}", name="file", mime_type=_TEXT)
+    def file(path: str, context: Context[Any, Any]) -> str:
+        """A file of memory, or the files in a folder; the root is tally://files/memories."""
+
+        def read(caller: Caller) -> str:
+            tree, whole = MemoryTree(caller.bound), f"/{path}"
+            scope = tree.scope_of(whole)
+            bound = caller.bound if scope is None else replace(caller.bound, scope=scope)
+            permission = FilePermission(bound, piece="tallystick_mcp")
+            text = MemoryTree(bound, permission=permission).view(whole)
+            return add_reader(caller, bound, text)
 
         return _read_text(read, callers, context)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.stdio import stdio_server
-from mcp_types import CompleteRequestParams, CompleteResult, Completion
+from mcp_types import CompleteRequestParams, CompleteResult, Completion, Resource
 
 from tallystick import __version__
 from tallystick_mcp.malformed import AnsweredReads
@@ -48,6 +48,20 @@ class StdioServer(MCPServer[Any]):
                 values=shown, total=len(values), has_more=len(shown) < len(values)
             )
         )
+
+    async def list_resources(self) -> list[Resource]:
+        """Return the root of memory as files. It is the same for everybody: who reads it is known
+        when it is read.
+        """
+        return [
+            Resource(
+                uri="tally://files/memories",
+                name="memories",
+                description="Memory as files: what the root holds. A file: tally://files and its "
+                "path.",
+                mime_type="text/plain",
+            )
+        ]
 
     async def run_stdio_async(self) -> None:
         """Serve over standard input and output until the input ends. A line that is no message is

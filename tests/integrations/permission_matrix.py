@@ -553,6 +553,11 @@ RESOURCES: Mapping[str, Callable[[World], str]] = {
     "tally://run/{id}/artifacts": lambda world: world.step.run.id,
     "tally://step/{id}/receipt": lambda world: world.step.id,
     "tally://context/{scope}": lambda world: world.scope,
+    "tally://files/{+path}": lambda world: (
+        "memories/notes.md"
+        if world.scope == "private:ada"
+        else f"memories/projects/{world.scope.partition(':')[2]}/notes.md"
+    ),
 }
 PROMPTS: Mapping[str, dict[str, str]] = {
     "recall_first": {"request": "heron"},
@@ -609,7 +614,7 @@ def _of_mcp(error: MCPError) -> str:
 def way_of_resource(template: str) -> Way:
     def walk(world: World, visitor: Visitor) -> str:
         subject = RESOURCES[template](world)
-        address = re.sub(r"{\w+}", subject, template)
+        address = re.sub(r"{\+?\w+}", subject, template)
         return asyncio.run(_read(visitor, address))
 
     return walk

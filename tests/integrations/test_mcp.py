@@ -227,6 +227,7 @@ async def test_resources_have_what_the_tools_have(tally: Tally, mode: str) -> No
         "tally://run/{id}/artifacts",
         "tally://step/{id}/receipt",
         "tally://context/{scope}",
+        "tally://files/{+path}",
     }
     assert all("We indent with tabs." in texts[address] for address in list(texts)[:2])
     assert "We indent with tabs." in texts["tally://context/private:ann"]

@@ -53,6 +53,7 @@ from tallystick.kit.enforcement import (
     rules_requests,
     with_optional,
 )
+from tallystick.kit.memory_files import FileAnswer, FilePermission, MemoryFiles
 from tallystick.kit.plain_tools import (
     PlainApproval,
     PlainMemoryTools,
@@ -142,6 +143,9 @@ __all__ = [
     "split_request",
     "ActorSource",
     "Background",
+    "FileAnswer",
+    "FilePermission",
+    "MemoryFiles",
     "Binder",
     "CallKind",
     "Capture",

@@ -142,15 +142,15 @@ def modify(
             whole["attributes"] = _whole_attributes(
                 context, before.memory, changes, replace=replace_attributes
             )
-        changed = _apply_changes(before.memory, whole)
-        admitted = _admit_changes(context, changed, whole)
+        changed = apply_changes(before.memory, whole)
+        admitted = admit_changes(context, changed, whole)
         fields = {**whole, **admitted.fields}
         if not _EMBEDDED.isdisjoint(fields):
             # An embedder may be slow or far away, and a transaction holds the one writer: the
             # vector is made before. `expected` is the version that it was made of: where another
             # change came in between, the transaction raises VersionConflict and `modify` starts
             # anew. Otherwise a memory would be found by the vector of a text that it never had.
-            changed = _apply_changes(before.memory, fields)
+            changed = apply_changes(before.memory, fields)
             if "content" in changes:
                 context.require_content(changed.content)
             vector = context.vector_for(changed)
@@ -159,7 +159,7 @@ def modify(
         def arguments(current: memories.Stored) -> JsonObject:
             if step is not None:
                 return {**step.request, "reason": reason, "if": if_version}
-            memory = _apply_changes(current.memory, fields)
+            memory = apply_changes(current.memory, fields)
             asked = memory.model_dump(mode="json", include=set(changes))
             if "attributes" in asked and not replace_attributes:
                 # What else stands there may change before the request is sent again.
@@ -174,10 +174,10 @@ def modify(
             }
 
         def apply(tx: Connection, current: memories.Stored, now: int) -> Change:
-            memory = _apply_changes(current.memory, fields)
+            memory = apply_changes(current.memory, fields)
             if expected is not None:
                 require_version(current.memory, expected)
-            _require_active(current.memory)
+            require_active(current.memory)
             if step is not None:
                 step.require(current.memory)
             write = MemoryWrite(tx, context, actor, now, correlation_id)
@@ -505,7 +505,7 @@ _EMBEDDED = frozenset({"content", "attributes"})
 """The fields that a vector is made of."""
 
 
-def _apply_changes(memory: Memory, changes: Mapping[str, Any]) -> Memory:
+def apply_changes(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     """Return the memory with `changes`. Raises InvalidRecord and InvalidInput."""
     changed = memory.replace(**dict(changes))
     require_tags(changed.tags)
@@ -563,7 +563,7 @@ def _whole_attributes(
     return {name: value for name, value in merged.items() if replace or value is not None}
 
 
-def _admit_changes(context: MemoryContext, changed: Memory, changes: Mapping[str, Any]) -> Admitted:
+def admit_changes(context: MemoryContext, changed: Memory, changes: Mapping[str, Any]) -> Admitted:
     """Return the changes of a memory as they may be stored; an item of a store stays as it is."""
     if changed.kind == STORE_ITEM:
         return Admitted({})
@@ -585,7 +585,7 @@ def require_reason(reason: str) -> None:
         )
 
 
-def _require_active(memory: Memory) -> None:
+def require_active(memory: Memory) -> None:
     if memory.state != "active":
         raise StateConflict(
             memory.id,

@@ -101,22 +101,10 @@ def remember(
         check_new(context, item)
     if not items:
         return []
-    own_items = [_without_recalls(context, actor, scope, item) for item in items]
-    admitted = [admit_memory(context, scope, item) for item in own_items if item is not None]
-    for item, warnings in admitted:
-        if warnings:
-            check_new(context, item)
-    prepared = [
-        replace(
-            item,
-            jobs=_jobs(context, actor, item.new) if learn else (),
-            changes=_changes(context, actor, scope, item.new),
-            warnings=(*item.warnings, *warnings),
-        )
-        for item, (_, warnings) in zip(
-            prepare(context, actor, scope, [item for item, _ in admitted]), admitted, strict=True
-        )
-    ]
+    own_items = [own_words(context, actor, scope, item) for item in items]
+    prepared = prepare_new(
+        context, actor, scope, [item for item in own_items if item is not None], learn=learn
+    )
     stored: list[Remembered] = []
     if prepared:
         call = None
@@ -139,6 +127,29 @@ def remember(
     ]
 
 
+def prepare_new(
+    context: MemoryContext, actor: Actor, scope: Scope, items: Sequence[NewMemory], *, learn: bool
+) -> list[PreparedMemory]:
+    """Return checked items as they may be stored, with everything that follows them. Raises
+    InvalidInput and InvalidRecord.
+    """
+    admitted = [admit_memory(context, scope, item) for item in items]
+    for item, warnings in admitted:
+        if warnings:
+            check_new(context, item)
+    return [
+        replace(
+            item,
+            jobs=_jobs(context, actor, item.new) if learn else (),
+            changes=_changes(context, actor, scope, item.new),
+            warnings=(*item.warnings, *warnings),
+        )
+        for item, (_, warnings) in zip(
+            prepare(context, actor, scope, [item for item, _ in admitted]), admitted, strict=True
+        )
+    ]
+
+
 def _jobs(context: MemoryContext, actor: Actor, item: NewMemory) -> tuple[FollowUp, ...]:
     left = [extension.job_for(context, actor, item) for extension in context.extensions]
     return tuple(each for each in left if each is not None)
@@ -156,7 +167,7 @@ def _changes(
 _RECALLED = "text that was recalled from here was left out"
 
 
-def _without_recalls(
+def own_words(
     context: MemoryContext, actor: Actor, scope: Scope, item: NewMemory
 ) -> NewMemory | None:
     """Return the item without text that was recalled from the tally; None when nothing else is

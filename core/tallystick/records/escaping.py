@@ -191,6 +191,11 @@ def escape_marks(text: str) -> str:
     return _PICTURE_MARK.sub(_picture, text)
 
 
+def escape_own_marks(text: str) -> str:
+    """Return a text that opens and closes no frame of ours, and is whole otherwise."""
+    return _BRACKET.sub(_our_mark, text)
+
+
 def visible(text: str) -> str:
     """Return a text as a person is shown it, on a page or a terminal: what has no width, turns the
     direction, breaks a line unasked or is half a character is shown by its number.

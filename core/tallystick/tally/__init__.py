@@ -6,6 +6,7 @@ from tallystick.tally.compiling import Candidate
 from tallystick.tally.corrections import Corrections
 from tallystick.tally.enforcement import AllowedModelCall, AllowedToolCall
 from tallystick.tally.jobs import Jobs
+from tallystick.tally.memory_tree import MemoryTree, SeenVersions
 from tallystick.tally.model_calls import (
     ModelCall,
     ModelStream,
@@ -29,7 +30,9 @@ __all__ = [
     "BoundTally",
     "Corrections",
     "Jobs",
+    "MemoryTree",
     "Reviews",
+    "SeenVersions",
     "Candidate",
     "ModelCall",
     "AllowedModelCall",

@@ -1,7 +1,7 @@
-"""Items of stores: the memory under a namespace and a key.
+"""Items of stores: the memory under a namespace and a key; and files: the memory under a path.
 
 A namespace is stored as the JSON list of its labels, so that no label can pass for another or for
-two.
+two. The address of a file has no label: no store of a runtime puts or lists one there.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, func, or_, select
 from sqlalchemy import Row as RowLike
 
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.prepared import Prepared, upsert
 
 _i, _m = tables.store_items, tables.memories
+FILES: tuple[str, ...] = ()
+"""The namespace of files."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,22 @@ def set_item(tx: Connection, scope_id: int, row: Row) -> None:
     )
 
 
+def drop(tx: Connection, scope_id: int, namespace: Sequence[str], key: str) -> None:
+    """Let an address name no memory."""
+    address = (_i.c.namespace == _spell_namespace(namespace)) & (_i.c.key == key)
+    tx.execute(delete(_i).where(_i.c.scope_id == scope_id, address))
+
+
+def files(connection: Connection, scope_id: int, now: int) -> list[Row]:
+    """Return the addresses of files whose memory is active and not past its end, by path."""
+    query = select(_i).join(_m, _m.c.doc == _i.c.doc).order_by(_i.c.key)
+    is_file = _i.c.namespace == _spell_namespace(FILES)
+    return [
+        _row(row)
+        for row in connection.execute(query.where(_i.c.scope_id == scope_id, is_file, _lives(now)))
+    ]
+
+
 def beneath(connection: Connection, scope_id: int, prefix: Sequence[str]) -> list[Row]:
     """Return every address whose namespace is `prefix` or begins with its labels, by namespace and
     key.
@@ -94,13 +112,13 @@ def living(
 def namespaces(connection: Connection, scope_id: int, now: int) -> list[tuple[str, ...]]:
     """Return every namespace with such an address, in order."""
     query = select(_i.c.namespace).join(_m, _m.c.doc == _i.c.doc)
-    rows = connection.execute(query.where(_i.c.scope_id == scope_id, _lives(now)).distinct())
+    rows = connection.execute(query.where(*_within(scope_id, ()), _lives(now)).distinct())
     return sorted(tuple(json.loads(name)) for name in rows.scalars())
 
 
 def _within(scope_id: int, prefix: Sequence[str]) -> list[ColumnElement[bool]]:
     if not prefix:
-        return [_i.c.scope_id == scope_id]
+        return [_i.c.scope_id == scope_id, _i.c.namespace != _spell_namespace(FILES)]
     # The list without its bracket and with a comma: where another label follows.
     within = f"{_spell_namespace(prefix)[:-1]},"
     begins = func.substr(_i.c.namespace, 1, len(within)) == within

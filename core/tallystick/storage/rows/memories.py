@@ -496,6 +496,16 @@ def active_kinds(connection: Connection, scope_ids: Iterable[int]) -> dict[str, 
     return kinds
 
 
+def loose_kinds(connection: Connection, scope_id: int) -> list[str]:
+    """Return the kinds of the active memories of a scope that are no turns, in order."""
+    query = select(_m.c.kind).where(
+        _m.c.scope_id == scope_id,
+        _m.c.state == literal_column("'active'"),
+        _m.c.conversation.is_(None),
+    )
+    return sorted(connection.execute(query.distinct()).scalars())
+
+
 def statuses(connection: Connection, scope_ids: Iterable[int]) -> list[MemoryStatus]:
     """Return the state of every memory of these scopes, oldest first."""
     query = select(_m.c.doc, _m.c.id, _m.c.state, _m.c.expires_at).where(
