@@ -71,8 +71,22 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 	@$(call install,$(VENV)/oldest/bin/python,-e '.[all]' --group test -c tests/oldest.txt)
 	@$(VENV)/oldest/bin/python -m pytest -q -n 2 -W default -m "not slow" tests/checkpointers tests/callbacks tests/integrations -k "not postgres and not test_everyday and not test_named_models and not test_cli and not test_server and not test_effects and not test_hostile_texts and not test_surface_parity and not test_mcp_isolation and not test_mcp_processes and not test_hooks and not test_soak and not test_client_files and not test_elements and not test_saver_damage and not test_saver_model and not test_importing and not test_documents and not test_receipt_page and not test_dashboard and not test_saver_threads and not test_saver_safety and not test_foreign_memories and not test_opentelemetry and not test_mcp_discovery and not test_dbos and not test_surfaces and not test_agents_benchmark and not test_releases and not test_an_agent_in_a_tool_with_an_observer and not side_by_side_is_compared"
 
+# ADK holds packages back that the other runtimes want newer: it has an environment of its own.
+.PHONY: test-adk
+test-adk: $(VENV)/adk/.made $(VENV)/.dev ## run the tests of the adapter for Google's Agent Development Kit, and check its types
+	@$(VENV)/adk/bin/python -m pytest -q -n 2 -W default tests/integrations/adk $(ARGS)
+	@$(BIN)/mypy --python-executable $(VENV)/adk/bin/python integrations/tallystick_adk
+	@$(BIN)/pyright --pythonpath $(VENV)/adk/bin/python integrations/tallystick_adk
+
+$(VENV)/adk/.made: pyproject.toml | $(VENV)/bin/python
+	@echo "Making the environment $(VENV)/adk, with Google's Agent Development Kit (once) …"
+	@$(PYTHON) -m venv $(VENV)/adk
+	@$(VENV)/adk/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	@$(call install,$(VENV)/adk/bin/python,-e '.[adk]' --group test)
+	@touch $@
+
 .PHONY: test-peers
-test-peers: $(VENV)/peers/.made test-packages ## run other projects' suites and examples on our pieces, MCP's conformance suite, a LangGraph server and LangMem; ARGS="--only langgraph -k name" for the suites
+test-peers: $(VENV)/peers/.made test-packages test-adk ## run other projects' suites and examples on our pieces, MCP's conformance suite, a LangGraph server and LangMem; ARGS="--only langgraph -k name" for the suites
 	@$(VENV)/peers/bin/python tests/peers/run.py $(ARGS)
 	@$(VENV)/peers/bin/python -m tests.peers.mcp_conformance $(filter --write,$(ARGS))
 	@$(VENV)/peers/bin/python -m pytest -q -W default tests/peers/test_langgraph_server.py tests/peers/test_langmem.py

@@ -310,6 +310,8 @@ class NewCheckpoint:
     """
     lifetime: int | None = None
     """Microseconds from its last put until the thread ends; None leaves the thread's own."""
+    if_newest: str | None = None
+    """If given, the id that has to be the greatest of the namespace until now; empty for none."""
 
 
 @dataclass(frozen=True)

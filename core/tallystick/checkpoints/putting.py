@@ -23,6 +23,7 @@ from tallystick.checkpoints.reading import read_base
 from tallystick.checkpoints.removing import expire
 from tallystick.checkpoints.values import Chunk, Value, new_chunks, share_with_base, values_digest
 from tallystick.costs import measured
+from tallystick.errors import StateConflict
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import checkpoints, trees
@@ -97,6 +98,22 @@ class CheckpointPut:
         )
         return self
 
+    @staticmethod
+    def write_together(puts: Sequence[CheckpointPut]) -> None:
+        """Write several, of whatever threads and scopes, in one transaction; return after the
+        commit. They have no parents. Raises StateConflict; then none was stored.
+        """
+        first = puts[0]._scope
+        future = first.store.database.submit(
+            lambda tx: [each._write(tx) for each in puts],
+            name="checkpoint.put",
+            writes=Writes.of(*(each._scope.name for each in puts)),
+        )
+        with first.gate.journaling(first.actor):
+            written = future.result()
+        for each, stored in zip(puts, written, strict=True):
+            each._note(stored)
+
     def wait(self) -> None:
         """Wait for the commit; then the checkpoint is the base of the next one."""
         scope = self._scope
@@ -106,7 +123,10 @@ class CheckpointPut:
             except _StaleBase:
                 self._prepare(self._values, None)
                 stored = self.submit(soon=False)._future.result()
-        row = stored.row
+        self._note(stored)
+
+    def _note(self, stored: _Stored) -> None:
+        scope, row = self._scope, stored.row
         self._chunks.note_ids(stored.chunk_ids, scope)
         base = Base(self._checkpoint.id, row.id, row.epoch, self._digest, self._values)
         scope.cache.bases.put((self._thread, self._checkpoint.namespace), base)
@@ -143,6 +163,16 @@ class CheckpointPut:
         scope, checkpoint, base = self._scope, self._checkpoint, self._base
         at = scope.now()
         row = scope.ensure_thread(tx, self._thread, at)
+        if checkpoint.if_newest is not None:
+            newest = checkpoints.last_of_namespaces(tx, row.id).get(checkpoint.namespace, "")
+            if newest != checkpoint.if_newest:
+                raise StateConflict(
+                    self._thread,
+                    state="changed",
+                    reason="something was put since it was read",
+                    hint="Read it again.",
+                    what="Thread",
+                )
         # The chunk ids of the base may be used only while the thread holds them (context.py).
         if base is not None and (base.thread, base.epoch) != (row.id, row.epoch):
             raise _StaleBase

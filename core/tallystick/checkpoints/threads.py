@@ -78,6 +78,20 @@ class Threads:
         """Store a checkpoint; return after the commit. Raises Denied."""
         self.begin_put(thread, checkpoint, soon=False).wait()
 
+    @staticmethod
+    def put_together(puts: Sequence[tuple[Threads, str, NewCheckpoint]]) -> None:
+        """Store checkpoints without parents, each in a thread of whichever of these scopes, in one
+        transaction; return after the commit. Raises Denied, and StateConflict where one is not
+        `if_newest`; then nothing was stored.
+        """
+        with measured("checkpoint"):
+            CheckpointPut.write_together(
+                [
+                    CheckpointPut(threads._new_scope("record"), thread, checkpoint)
+                    for threads, thread, checkpoint in puts
+                ]
+            )
+
     def begin_put(
         self, thread: str, checkpoint: NewCheckpoint, *, soon: bool = True
     ) -> CheckpointPut:
