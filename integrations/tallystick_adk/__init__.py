@@ -4,6 +4,7 @@ from tallystick.errors import require
 
 require("google.adk", extra="adk")
 
+from tallystick_adk.memory import TallyMemoryService  # noqa: E402
 from tallystick_adk.sessions import TallySessionService  # noqa: E402
 
-__all__ = ["TallySessionService"]
+__all__ = ["TallyMemoryService", "TallySessionService"]

@@ -7,15 +7,14 @@ compiler cannot see into pass in their place, and are counted.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from agents import FunctionTool
 from pydantic_core import to_json
 
-from tallystick.compiler import Outline, outline
+from tallystick.compiler import outline
 from tallystick.kit import (
     ToolCall,
     arguments_of,
@@ -24,6 +23,7 @@ from tallystick.kit import (
     memory_text,
     message_item,
 )
+from tallystick.kit.laying_out import Piece, laid_out
 from tallystick.records import CompiledContext, ContextItem, ToolSpec
 from tallystick_openai_agents.messages import (
     ModelRequest,
@@ -35,14 +35,6 @@ from tallystick_openai_agents.messages import (
 
 Count = Callable[[str], int]
 _INSTRUCTIONS = "instructions-0"
-
-
-class Piece(NamedTuple):
-    """Items of a request that belong together, in their place."""
-
-    raw: tuple[Any, ...]
-    item: ContextItem | None
-    """None for what passes untouched."""
 
 
 @dataclass(frozen=True)
@@ -217,14 +209,20 @@ def render(compiled: CompiledContext, read: ReadRequest, added: Added) -> ModelR
     are the objects that came in. Raises InvalidContext for calls and results that do not pair.
     """
     sections, changed = outline(compiled), changed_items(compiled)
-    shown = {item.id: item for item in (*sections.instructions, *sections.history, *sections.turn)}
-    texts = [shown[_INSTRUCTIONS].content] if _INSTRUCTIONS in shown else []
+    texts = [each.content for each in sections.instructions if each.id == _INSTRUCTIONS]
     texts += [added.profile] if added.profile else []
     request, offered = read.request, {item.source_ref.title for item in sections.tools}
     return replace(
         request,
         instructions="\n\n".join(texts) or None,
-        input=list(_laid_out(sections, read, shown, changed, added)),
+        input=list(
+            laid_out(
+                sections,
+                read.pieces,
+                added=[_said(added)] if added.context else [],
+                send=lambda item, piece: _sent(item, piece, changed),
+            )
+        ),
         tools=[
             tool
             for tool in request.tools
@@ -236,44 +234,6 @@ def render(compiled: CompiledContext, read: ReadRequest, added: Added) -> ModelR
 
 def _said(added: Added) -> dict[str, Any]:
     return {"role": "user", "content": added.context}
-
-
-def _laid_out(
-    sections: Outline,
-    read: ReadRequest,
-    shown: Mapping[str, ContextItem],
-    changed: set[str],
-    added: Added,
-) -> Iterator[Any]:
-    """Yield what is sent in its order: turns as the compiler laid them out, and the rest, which
-    stays in any case, where it stood among them.
-    """
-    pieces = read.pieces
-    places = {each.item.id: place for place, each in enumerate(pieces) if each.item is not None}
-    standing = deque(
-        place
-        for place, each in enumerate(pieces)
-        if each.item is None or each.item.kind == "system"
-    )
-    is_added = not added.context
-
-    def before(end: int) -> Iterator[Any]:
-        while standing and standing[0] < end:
-            piece = pieces[standing.popleft()]
-            if piece.item is None:
-                yield from piece.raw
-            elif piece.item.id in shown:
-                yield from _sent(shown[piece.item.id], piece, changed)
-
-    for item in (*sections.history, *sections.turn):
-        yield from before(places[item.id])
-        if not is_added and sections.turn and item is sections.turn[0]:
-            yield _said(added)
-            is_added = True
-        yield from _sent(item, pieces[places[item.id]], changed)
-    yield from before(len(pieces))
-    if not is_added:
-        yield _said(added)
 
 
 def _sent(item: ContextItem, piece: Piece, changed: set[str]) -> Iterator[Any]:
