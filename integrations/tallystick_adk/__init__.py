@@ -1,10 +1,13 @@
-"""Google's Agent Development Kit on a tally: sessions and memory that last."""
+"""Google's Agent Development Kit on a tally: `TallyPlugin` gives its agents memory, rules and
+receipts, `TallySessionService` and `TallyMemoryService` keep their sessions and their memory.
+"""
 
 from tallystick.errors import require
 
 require("google.adk", extra="adk")
 
 from tallystick_adk.memory import TallyMemoryService  # noqa: E402
+from tallystick_adk.plugin import TallyPlugin  # noqa: E402
 from tallystick_adk.sessions import TallySessionService  # noqa: E402
 
-__all__ = ["TallyMemoryService", "TallySessionService"]
+__all__ = ["TallyMemoryService", "TallyPlugin", "TallySessionService"]

@@ -1,0 +1,341 @@
+"""Requests of ADK as context items, and a compiled context as a request again.
+
+What a model said at once (its thoughts, its words, its calls) is one item, because the parts belong
+together; every result and every message of somebody else is one of its own. ADK takes the ids out
+of calls that it has named itself: such a call and its result are paired by their order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple, cast
+
+from google.adk.models.base_llm import BaseLlm
+from google.adk.models.llm_request import LlmRequest
+from google.adk.models.llm_response import LlmResponse
+from google.genai import types
+from pydantic_core import to_json
+
+from tallystick.compiler import outline
+from tallystick.kit import (
+    ToolCall,
+    changed_items,
+    dump_model,
+    json_value,
+    memory_text,
+    message_item,
+    recordable_parameters,
+)
+from tallystick.kit.laying_out import Piece, laid_out
+from tallystick.records import CompiledContext, ContextItem, ToolSpec
+from tallystick.tokens import usage_of
+
+Count = Callable[[str], int]
+_SYSTEM = "instructions-0"
+_APART = {"system_instruction", "tools", "http_options"}
+
+
+class _Part(NamedTuple):
+    """A part of a content, which knows where it stood."""
+
+    place: int
+    part: types.Part
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """A request as the compiler reads it."""
+
+    request: LlmRequest
+    pieces: list[Piece]
+    untouched: int = 0
+    """Tokens of the parts that pass untouched."""
+
+    @property
+    def items(self) -> list[ContextItem]:
+        """Return the items, instructions first."""
+        text = self.request.config.system_instruction
+        is_text = isinstance(text, str) and text
+        first = [ContextItem(id=_SYSTEM, kind="system", content=text)] if is_text else []
+        return [*first, *(each.item for each in self.pieces if each.item is not None)]
+
+    @property
+    def tools(self) -> list[ToolSpec]:
+        """Return the functions that are offered, each name once."""
+        specs = {each.name: _spec(each) for each in _functions(self.request) if each.name}
+        return [*specs.values()]
+
+    def for_rules(self, own_text: Callable[[str], str]) -> dict[str, Any]:
+        """Return items and tools as rules over items see them: whatever passes untouched counts as
+        a text of the system. `own_text` takes the frames of the tally out of a text.
+        """
+        passing = [
+            ContextItem(id=f"untouched-{place}", kind="system", content=_json(piece.raw))
+            for place, piece in enumerate(self.pieces)
+            if piece.item is None
+        ]
+        said = [each for each in self.items if not each.content or own_text(each.content).strip()]
+        return {"items": [*said, *passing], "tools": self.tools}
+
+
+def _functions(request: LlmRequest) -> Iterator[types.FunctionDeclaration]:
+    for tool in request.config.tools or []:
+        if isinstance(tool, types.Tool):
+            yield from tool.function_declarations or []
+
+
+def _spec(function: types.FunctionDeclaration) -> ToolSpec:
+    parameters = function.parameters_json_schema
+    if parameters is None and function.parameters is not None:
+        parameters = function.parameters.model_dump(mode="json", exclude_none=True)
+    return ToolSpec(
+        name=function.name or "",
+        description=function.description or "",
+        parameters=cast(Any, json_value(parameters or {})),
+    )
+
+
+def read_request(request: LlmRequest, count: Count = len) -> ReadRequest:
+    """Return a request as pieces in their order."""
+    pieces = list(_pieces(request.contents, count))
+    texts = [_json(piece.raw) for piece in pieces if piece.item is None]
+    system = request.config.system_instruction
+    texts += [] if system is None or isinstance(system, str) else [_json(system)]
+    schema = request.config.response_json_schema
+    texts += [] if schema is None else [_json(schema)]
+    return ReadRequest(request, pieces, sum(map(count, texts)))
+
+
+def _pieces(contents: list[types.Content], count: Count) -> Iterator[Piece]:
+    ids = _call_ids(contents)
+    for place, content in enumerate(contents):
+        parts = [_Part(place, part) for part in content.parts or []]
+        if content.role == "model":
+            yield Piece(tuple(parts), _answer(f"content-{place}", parts, ids, count))
+            continue
+        said: list[_Part] = []
+        for number, each in enumerate(parts):
+            result_of = ids.get(id(each.part))
+            if each.part.function_response is None:
+                said.append(each)
+            elif result_of is None:
+                yield Piece((each,), None)
+            else:
+                item_id = f"content-{place}-{number}"
+                text, media = _json(each.part.function_response.response), 0
+                media = len(each.part.function_response.parts or [])
+                result = message_item(
+                    item_id, "tool_result", text, count, result_of=result_of, media=media
+                )
+                yield Piece((each,), result)
+        if said:
+            texts, others = _texts(said), [each for each in said if not each.part.text]
+            item = message_item(f"content-{place}", "user_msg", texts, count, media=len(others))
+            yield Piece(tuple(said), item)
+
+
+def _call_ids(contents: list[types.Content]) -> dict[int, str]:
+    """Return an id for each part that is a call with a result or a result of a call, by the
+    identity of the part.
+    """
+    open_calls: dict[tuple[str | None, str | None], deque[tuple[types.Part, str]]] = defaultdict(
+        deque
+    )
+    ids: dict[int, str] = {}
+    for place, content in enumerate(contents):
+        for number, part in enumerate(content.parts or []):
+            call, answer = part.function_call, part.function_response
+            if call is not None:
+                made = call.id or f"call-{place}-{number}"
+                open_calls[call.id, call.name].append((part, made))
+            if answer is not None and open_calls[answer.id, answer.name]:
+                asked, made = open_calls[answer.id, answer.name].popleft()
+                ids[id(asked)] = ids[id(part)] = made
+    return ids
+
+
+def _answer(item_id: str, parts: list[_Part], ids: dict[int, str], count: Count) -> ContextItem:
+    # A call that nothing answers yet has no result to go with.
+    calls = [
+        ToolCall(each.part.function_call.name or "", each.part.function_call.args or {}, made)
+        for each in parts
+        if each.part.function_call is not None and (made := ids.get(id(each.part))) is not None
+    ]
+    others = [each.part for each in parts if id(each.part) not in ids and not _is_said(each.part)]
+    thoughts = "".join(map(_json, others))
+    text = _texts(parts)
+    return message_item(item_id, "assistant_msg", text, count, calls=calls, thoughts=thoughts)
+
+
+def _is_said(part: types.Part) -> bool:
+    return bool(part.text) and not part.thought
+
+
+def _texts(parts: Iterable[_Part]) -> str:
+    return "\n".join(each.part.text or "" for each in parts if _is_said(each.part))
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, tuple):
+        value = [each.part if isinstance(each, _Part) else each for each in value]
+    if isinstance(value, str):
+        return value
+    return to_json(value, exclude_none=True, fallback=str, bytes_mode="base64").decode()
+
+
+def add_memory(compiled: CompiledContext, request: LlmRequest) -> None:
+    """Add what memory adds to a request, and change nothing else."""
+    text = memory_text(compiled)
+    if text:
+        request._insert_transient_user_content([_said(text)])
+
+
+def _said(text: str) -> types.Content:
+    return types.Content(role="user", parts=[types.Part(text=text)])
+
+
+def render(compiled: CompiledContext, read: ReadRequest) -> None:
+    """Make a request that of a compiled context; contents that did not change are the objects that
+    came in. Raises InvalidContext for calls and results that do not pair.
+    """
+    sections, changed, request = outline(compiled), changed_items(compiled), read.request
+    system = request.config.system_instruction
+    if system is None or isinstance(system, str):
+        texts = [each.content for each in sections.instructions if each.id == _SYSTEM]
+        texts += [sections.remembered] if sections.remembered else []
+        request.config.system_instruction = "\n\n".join(texts) or None
+        context = sections.context
+    else:
+        context = "\n\n".join(filter(None, (sections.remembered, sections.context)))
+    parts = laid_out(
+        sections,
+        read.pieces,
+        added=[_said(context)] if context else [],
+        send=lambda item, piece: _sent(item, piece, changed),
+    )
+    request.contents = list(_contents(list(parts), request.contents))
+    offered = {item.source_ref.title for item in sections.tools}
+    if request.config.tools:
+        request.config.tools = [_offered(each, offered) for each in request.config.tools]
+
+
+def _offered(tool: Any, names: set[str | None]) -> Any:
+    if not isinstance(tool, types.Tool) or not tool.function_declarations:
+        return tool
+    functions = [each for each in tool.function_declarations if each.name in names]
+    return tool.model_copy(update={"function_declarations": functions})
+
+
+def _contents(
+    laid: list[types.Content | _Part], before: list[types.Content]
+) -> Iterator[types.Content]:
+    """Yield parts as contents again, those of one content together."""
+    for place, group in groupby(laid, lambda each: each.place if isinstance(each, _Part) else None):
+        if place is None:
+            yield from cast(Iterator[types.Content], group)
+            continue
+        parts = [each.part for each in cast(Iterator[_Part], group)]
+        content = before[place]
+        known = content.parts or []
+        if len(parts) == len(known) and all(map(lambda a, b: a is b, parts, known)):
+            yield content
+        elif parts:
+            yield types.Content(role=content.role, parts=parts)
+
+
+def _sent(item: ContextItem, piece: Piece, changed: set[str]) -> Iterator[_Part]:
+    if item.id not in changed:
+        yield from piece.raw
+        return
+    place = piece.raw[0].place
+    if item.kind == "tool_result":
+        answer = piece.raw[0].part.function_response
+        kept = answer.model_copy(update={"response": {"result": item.content}, "parts": None})
+        yield _Part(place, types.Part(function_response=kept))
+        return
+    if item.content:
+        yield _Part(place, types.Part(text=item.content))
+    for each in piece.raw if item.kind == "assistant_msg" else ():
+        call = each.part.function_call
+        # What was left out of an answer may stand in the arguments of its calls too.
+        if call is not None:
+            bare = call.model_copy(update={"args": {}})
+            yield _Part(place, each.part.model_copy(update={"function_call": bare}))
+
+
+def clean_request(request: LlmRequest, clean: Callable[[Any], Any]) -> None:
+    """Clean each text of a request; the contents of the session stay as they are."""
+    request.config.system_instruction = clean(request.config.system_instruction)
+    request.contents = [
+        content.model_copy(
+            update={"parts": [_cleaned(each, clean) for each in content.parts or []]}
+        )
+        for content in request.contents
+    ]
+
+
+def _cleaned(part: types.Part, clean: Callable[[Any], Any]) -> types.Part:
+    changes: dict[str, Any] = {}
+    if part.text:
+        changes["text"] = clean(part.text)
+    if (call := part.function_call) is not None:
+        changes["function_call"] = call.model_copy(update={"args": clean(call.args)})
+    if (answer := part.function_response) is not None:
+        cleaned = answer.model_copy(update={"response": clean(answer.response)})
+        changes["function_response"] = cleaned
+    return part.model_copy(update=changes) if changes else part
+
+
+def request_of(request: LlmRequest) -> dict[str, Any]:
+    """Return a request as it is recorded: without headers, keys and connections."""
+    config = dump_model(request.config, exclude_none=True, exclude=_APART)
+    return {
+        "model": request.model,
+        "instructions": json_value(_plain(request.config.system_instruction)),
+        "messages": [dump_model(each, exclude_none=True) for each in request.contents],
+        "tools": [spec.dump() for spec in ReadRequest(request, []).tools],
+        "settings": recordable_parameters(config),
+    }
+
+
+def _plain(instruction: Any) -> Any:
+    if instruction is None or isinstance(instruction, str):
+        return instruction
+    return to_json(instruction, exclude_none=True, fallback=str).decode()
+
+
+def answer_of(response: LlmResponse) -> dict[str, Any]:
+    """Return an answer as it is recorded."""
+    answer = dump_model(response, exclude_none=True)
+    usage = answer.pop("usage_metadata", None)
+    return {"answer": answer, "envelope": {"usage": usage}}
+
+
+def usage_in(response: LlmResponse) -> dict[str, int]:
+    """Return the tokens of an answer; a model's thoughts are part of its output."""
+    reported = response.usage_metadata
+    usage = usage_of(reported)
+    thoughts = getattr(reported, "thoughts_token_count", None) or 0
+    if thoughts and "output_tokens" in usage:
+        usage["output_tokens"] += thoughts
+    return usage
+
+
+def model_facts(request: LlmRequest, model: BaseLlm | None) -> tuple[str | None, str | None]:
+    """Return the provider and the name of the model of a request."""
+    name = request.model or (None if model is None else model.model)
+    kind = "" if model is None else type(model).__module__
+    if kind == "google.adk.models.google_llm":
+        return "google", name
+    if kind == "google.adk.models.anthropic_llm":
+        return "anthropic", name
+    provider, _, rest = (name or "").partition("/")
+    return (provider, rest) if rest else (None, name)
+
+
+def refusal(error: Exception, reason: str) -> LlmResponse:
+    """Return the answer in place of a request that was refused, by which the run ends."""
+    return LlmResponse(error_code=reason, error_message=str(error), turn_complete=True)
