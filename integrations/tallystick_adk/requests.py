@@ -125,7 +125,7 @@ def _pieces(contents: list[types.Content], count: Count) -> Iterator[Piece]:
                 yield Piece((each,), None)
             else:
                 item_id = f"content-{place}-{number}"
-                text, media = _json(each.part.function_response.response), 0
+                text = _result_text(each.part.function_response.response)
                 media = len(each.part.function_response.parts or [])
                 result = message_item(
                     item_id, "tool_result", text, count, result_of=result_of, media=media
@@ -135,6 +135,12 @@ def _pieces(contents: list[types.Content], count: Count) -> Iterator[Piece]:
             texts, others = _texts(said), [each for each in said if not each.part.text]
             item = message_item(f"content-{place}", "user_msg", texts, count, media=len(others))
             yield Piece(tuple(said), item)
+
+
+def _result_text(response: dict[str, Any] | None) -> str:
+    """Return what a tool gave back: ADK puts a result that is no object into one, as `result`."""
+    is_wrapped = response is not None and set(response) == {"result"}
+    return _json(response["result"] if response is not None and is_wrapped else response)
 
 
 def _call_ids(contents: list[types.Content]) -> dict[int, str]:
@@ -309,9 +315,9 @@ def _plain(instruction: Any) -> Any:
 
 def answer_of(response: LlmResponse) -> dict[str, Any]:
     """Return an answer as it is recorded."""
-    answer = dump_model(response, exclude_none=True)
-    usage = answer.pop("usage_metadata", None)
-    return {"answer": answer, "envelope": {"usage": usage}}
+    envelope = dump_model(response, exclude_none=True)
+    answer = envelope.pop("content", {"role": "model", "parts": []})
+    return {"answer": answer, "envelope": envelope}
 
 
 def usage_in(response: LlmResponse) -> dict[str, int]:

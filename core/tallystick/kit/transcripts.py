@@ -250,7 +250,16 @@ def _part(value: Mapping[str, Any]) -> Iterator[Part]:
     text = next(
         (value[key] for key in ("text", "content") if isinstance(value.get(key), str)), None
     )
-    if kind in _CALL:
+    called, given = value.get("function_call"), value.get("function_response")
+    if isinstance(called, dict):
+        yield _call(called)
+    elif isinstance(given, dict):
+        response = given.get("response")
+        is_wrapped = isinstance(response, dict) and set(response) == {"result"}
+        yield ToolResultPart(_id(given), response["result"] if is_wrapped else response)
+    elif value.get("thought") is True and text is not None:
+        yield ReasoningPart(text)
+    elif kind in _CALL:
         yield _call(value)
     elif kind in _RESULT and _id(value) is not None:
         yield ToolResultPart(_id(value), value.get("content", value.get("output")))

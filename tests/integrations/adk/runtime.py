@@ -28,6 +28,7 @@ from tests.integrations.runtimes.base import (
     text_of,
 )
 
+from tallystick.errors import TallystickError
 from tallystick.tally import BoundTally
 from tallystick_adk import TallyPlugin
 
@@ -162,7 +163,13 @@ class ADK(Runtime):
     unasked = (Waits,)
 
     def play(self, script: Script, tools: list[Any], options: Options) -> Outcome:
-        return asyncio.run(self._run(script, tools, options))
+        try:
+            return asyncio.run(self._run(script, tools, options))
+        except RuntimeError as error:
+            # ADK puts what a plugin raises into an error of its own.
+            if isinstance(error.__cause__, TallystickError):
+                raise error.__cause__ from None
+            raise
 
     def expert(self, script: Script | None, tools: Sequence[Tool], **options: Any) -> Tool:
         async def expert(question: str) -> str:
@@ -181,7 +188,7 @@ class ADK(Runtime):
         return erase
 
     def text_in(self, answer: Any) -> str:
-        return "".join(part["text"] for part in answer["content"]["parts"])
+        return "".join(part["text"] for part in answer["parts"])
 
     async def _run(self, script: Script, tools: list[Any], options: Options) -> Outcome:
         made: list[Any] = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,13 +13,22 @@ pytest.importorskip("google.adk", exc_type=ImportError)
 from google.adk.memory.memory_entry import MemoryEntry
 from google.genai import types
 from tests.integrations.adk.runtime import ADK
-from tests.integrations.runtimes.base import Script, call
-from tests.integrations.test_request_contract import _Played as RequestsPlayed
-from tests.integrations.test_runtime_capture import _Played as CapturePlayed
+from tests.integrations.runtimes.base import Call, Script, call
 
 from tallystick.errors import Conflict, Denied
+from tallystick.records import Json
 from tallystick.tally import BoundTally
 from tallystick.testing.adapter_contract import AdapterContract
+from tallystick.testing.capture import CaptureContract, Scene
+from tallystick.testing.request_contract import (
+    ANSWERS,
+    PLACE,
+    PROMPTS,
+    SYSTEM,
+    TOOL_NAME,
+    RequestContract,
+    depth,
+)
 from tallystick_adk import TallyMemoryService
 
 
@@ -74,17 +83,65 @@ class TestMemoryEffects(AdapterContract):
             return
 
 
-class TestCapture(CapturePlayed):
-    runtime, stream = ADK(), ADK("run_async streamed")
+SCENES: dict[Scene, list[list[Call]]] = {
+    "text": [],
+    "parallel tools": [[call("double", value=1), call("double", value=2)]],
+    "error": [[call("divide", value=0)]],
+    "retry": [[call("flaky", value=1)], [call("flaky", value=1)]],
+    "streaming": [],
+    "nested agent": [[call("expert", question="How much?")]],
+    "approval": [[call("erase", value=1)]],
+}
+"""What the model asks for, turn by turn; then it says that it is 42."""
 
 
-class TestRequests(RequestsPlayed):
-    runtime = ADK()
+class TestCapture(CaptureContract):
+    def play(self, bound: BoundTally, scene: Scene) -> None:
+        runtime = ADK("run_async streamed" if scene == "streaming" else "run_async")
+        tries: list[int] = []
+
+        def divide(value: int) -> float:
+            """One by the value."""
+            return 1 / value
+
+        def flaky(value: int) -> int:
+            """The value, at the second try."""
+            tries.append(value)
+            if len(tries) == 1:
+                raise runtime.tool_error("try again")
+            return value
+
+        expert = ADK().expert(Script("It is 42."), [], recorded=bound)
+        called = {each.name for turn in SCENES[scene] for each in turn}
+        tools = [double, divide, flaky, expert, runtime.patient_tool()]
+        runtime.run(
+            Script(*SCENES[scene], "It is 42."),
+            [tool for tool in tools if tool.__name__ in called],
+            prompt="How much?",
+            answers=lambda question: True,
+            recorded=bound,
+        )
+
+    def answer_text(self, response: Json) -> str:
+        assert isinstance(response, dict)
+        return ADK().text_in(response["answer"])
 
 
-class TestStreamedRequests(RequestsPlayed):
+class TestRequests(RequestContract):
+    runtime: ClassVar[ADK] = ADK()
+
+    def play(self, bound: BoundTally) -> None:
+        turns = [[call(TOOL_NAME, place=PLACE)] if words is None else words for words in ANSWERS]
+        self.runtime.run(
+            Script(*turns),
+            [depth],
+            system=SYSTEM,
+            earlier=PROMPTS[:-1],
+            prompt=PROMPTS[-1],
+            recorded=bound,
+            remembering=bound,
+        )
+
+
+class TestStreamedRequests(TestRequests):
     runtime = ADK("run_async streamed")
-
-
-# The contracts themselves are not run as tests of this module.
-del RequestsPlayed, CapturePlayed
