@@ -25,7 +25,8 @@ from sqlalchemy import select, text
 from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
-from tallystick.errors import Conflict, CorruptTally, Denied, InvalidInput
+from tallystick.checkpoints import Leaf, NewCheckpoint, Threads
+from tallystick.errors import Conflict, CorruptTally, Denied, InvalidInput, StateConflict
 from tallystick.storage.engine import tables
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
@@ -544,3 +545,24 @@ def test_threads_go_on_while_changes_of_memory_are_suspended(open_tally: OpenTal
         saver.copy_thread("t", "copy")
         with pytest.raises(Denied):
             saver.delete_thread("t")
+
+
+def _entry(id: str, if_newest: str | None = None) -> NewCheckpoint:
+    given = {"parent_id": None, "metadata": {}, "body": Leaf("json", b"{}"), "values": {}}
+    return NewCheckpoint(namespace="n", id=id, if_newest=if_newest, **given)  # type: ignore[arg-type]
+
+
+def test_checkpoints_of_several_scopes_are_put_together_or_not_at_all(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        alice, owner = tally.bind(ALICE).threads, tally.bind().threads
+        Threads.put_together([(alice, "a", _entry("1", "")), (owner, "b", _entry("x"))])
+        for newest in ("", "0", "2"):
+            with pytest.raises(StateConflict):
+                Threads.put_together([(owner, "b", _entry("y")), (alice, "a", _entry("2", newest))])
+        Threads.put_together([(owner, "c", _entry("z")), (alice, "a", _entry("2", "1"))])
+
+        assert [each.id for each in alice.history("a")] == ["2", "1"]
+        assert [(each.thread, each.id) for each in owner.history(None)] == [("b", "x"), ("c", "z")]
+        assert [*alice.verify(), *owner.verify()] == []
