@@ -19,6 +19,7 @@ from typing import Any
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.application import Sphinx
+from sphinx.ext.autodoc.mock import mock
 from sphinx.util import logging
 from sphinx.util.nodes import find_pending_xref_condition
 
@@ -75,7 +76,8 @@ _log = logging.getLogger(__name__)
 def setup(app: Sphinx) -> None:
     """Connect what makes the contents and what checks the result."""
     for name in PUBLIC_MODULES:
-        module = importlib.import_module(name)
+        with mock(autodoc_mock_imports):
+            module = importlib.import_module(name)
         # Lazily loaded names are no attributes of the module yet, and autodoc asks for those only.
         for public in module.__all__:
             setattr(module, public, getattr(module, public))

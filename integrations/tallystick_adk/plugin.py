@@ -114,7 +114,12 @@ class TallyPlugin(BasePlugin):
             invocation.leave = invocation.run.enter()
         task = asyncio.current_task()
         if task is not None:
-            task.add_done_callback(lambda _: self._forget(invocation))
+
+            def end_with(_: Any) -> None:
+                self._forget(invocation)
+
+            task.add_done_callback(end_with)
+            invocation.stop_watching = lambda: task.remove_done_callback(end_with)
 
     def _begin(self, context: InvocationContext) -> InvocationUnderWay:
         session = context.session
@@ -233,8 +238,9 @@ class TallyPlugin(BasePlugin):
 
     def _leave(self, context: InvocationContext) -> InvocationUnderWay | None:
         invocation = self._under_way.pop(context.invocation_id, None)
-        if invocation is not None and invocation.leave is not None:
+        if invocation is not None:
             invocation.leave()
+            invocation.stop_watching()
         return invocation
 
     async def _cut_off(self, id: str) -> None:

@@ -58,8 +58,9 @@ class ReadRequest:
     def items(self) -> list[ContextItem]:
         """Return the items, instructions first."""
         text = self.request.config.system_instruction
-        is_text = isinstance(text, str) and text
-        first = [ContextItem(id=_SYSTEM, kind="system", content=text)] if is_text else []
+        first: list[ContextItem] = []
+        if isinstance(text, str) and text:
+            first = [ContextItem(id=_SYSTEM, kind="system", content=text)]
         return [*first, *(each.item for each in self.pieces if each.item is not None)]
 
     @property

@@ -76,7 +76,10 @@ class InvocationUnderWay:
         self.answer: str | None = None
         self.is_nested = is_nested()
         self.root: RootRun | None = None
-        self.leave: Callable[[], None] | None = None
+        self.leave: Callable[[], object] = _do_nothing
+        """Makes the run no longer current."""
+        self.stop_watching: Callable[[], object] = _do_nothing
+        """Ends the watch over the task of the invocation."""
         self._models: dict[Any, OpenCall] = {}
         """The model call under way of each agent in each branch."""
         self._tools: dict[Any, _ToolUnderWay] = {}
@@ -398,8 +401,13 @@ class InvocationUnderWay:
                 self.root.run.end(status)
 
 
+def _do_nothing() -> None:
+    """Nothing is to be undone."""
+
+
 def _branch(context: Any) -> str | None:
-    return context._invocation_context.branch
+    branch: str | None = context._invocation_context.branch
+    return branch
 
 
 def _place(context: Any) -> tuple[str, str | None]:

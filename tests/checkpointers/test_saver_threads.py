@@ -548,8 +548,8 @@ def test_threads_go_on_while_changes_of_memory_are_suspended(open_tally: OpenTal
 
 
 def _entry(id: str, if_newest: str | None = None) -> NewCheckpoint:
-    given = {"parent_id": None, "metadata": {}, "body": Leaf("json", b"{}"), "values": {}}
-    return NewCheckpoint(namespace="n", id=id, if_newest=if_newest, **given)  # type: ignore[arg-type]
+    body = Leaf("json", b"{}")
+    return NewCheckpoint("n", id, None, {}, body, {}, if_newest=if_newest)
 
 
 def test_checkpoints_of_several_scopes_are_put_together_or_not_at_all(

@@ -255,8 +255,9 @@ def _part(value: Mapping[str, Any]) -> Iterator[Part]:
         yield _call(called)
     elif isinstance(given, dict):
         response = given.get("response")
-        is_wrapped = isinstance(response, dict) and set(response) == {"result"}
-        yield ToolResultPart(_id(given), response["result"] if is_wrapped else response)
+        if isinstance(response, dict) and set(response) == {"result"}:
+            response = response["result"]
+        yield ToolResultPart(_id(given), response)
     elif value.get("thought") is True and text is not None:
         yield ReasoningPart(text)
     elif kind in _CALL:

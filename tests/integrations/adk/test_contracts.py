@@ -62,7 +62,7 @@ class TestMemoryEffects(AdapterContract):
     verbs = frozenset({"recall", "forget"})
 
     def recall(self, bound: BoundTally, query: str) -> Sequence[str]:
-        named = {"app_name": "desk", "user_id": bound.actor.user}
+        named: Any = {"app_name": "desk", "user_id": bound.actor.user}
         service = TallyMemoryService(bound)
         try:
             found = asyncio.run(service.search_memory(query=query, **named))
@@ -72,11 +72,11 @@ class TestMemoryEffects(AdapterContract):
 
     def remember(self, bound: BoundTally, content: str) -> None:
         entry = MemoryEntry(content=types.Content(parts=[types.Part(text=content)]))
-        named = {"app_name": "desk", "user_id": bound.actor.user}
+        named: Any = {"app_name": "desk", "user_id": bound.actor.user}
         asyncio.run(TallyMemoryService(bound).add_memory(memories=[entry], **named))
 
     def forget(self, bound: BoundTally, memory_id: str, reason: str) -> None:
-        named = {"app_name": "desk", "user_id": bound.actor.user}
+        named: Any = {"app_name": "desk", "user_id": bound.actor.user}
         try:
             asyncio.run(TallyMemoryService(bound).delete_memory(memory_id=memory_id, **named))
         except Conflict:

@@ -39,7 +39,8 @@ def entry(text: str, **fields: Any) -> MemoryEntry:
 
 
 async def found(service: TallyMemoryService, query: str, **named: Any) -> list[MemoryEntry]:
-    return (await service.search_memory(query=query, **(named or ANN))).memories
+    found: list[MemoryEntry] = (await service.search_memory(query=query, **(named or ANN))).memories
+    return found
 
 
 def texts(memories: list[MemoryEntry]) -> list[Any]:
@@ -74,7 +75,7 @@ async def test_a_session_that_is_added_again_adds_what_is_new(open_sqlite: OpenT
         first, second, again = said("Yes."), said("The lamp is green."), said("Yes.")
         await service.add_session_to_memory(session(first, second))
         await service.add_session_to_memory(session(first, second, again))
-        given = {"session_id": "s", "custom_metadata": {"topic": "lamps"}}
+        given: dict[str, Any] = {"session_id": "s", "custom_metadata": {"topic": "lamps"}}
         await service.add_events_to_memory(**ANN, events=[again, said("It is on.")], **given)
         turns = tally.bind(Actor(user="ann")).memories()
         [lamp] = [each for each in await found(service, "Is it on?") if "on." in texts([each])[0]]

@@ -342,7 +342,7 @@ async def test_a_turn_is_remembered_once_by_the_plugin_and_the_memory_of_adk(
         sessions = TallySessionService(tally)
         plugin = TallyPlugin(tally, strict=True, capture="both")
         made = agent(scripted("Noted.", "Noted."))
-        services = {"sessions": sessions, "memory_service": memory, "user": "ann"}
+        services: dict[str, Any] = {"sessions": sessions, "memory_service": memory, "user": "ann"}
         conversation = await talk(
             made, "My boat is red.", "My boat is red.", plugins=[plugin], **services
         )
