@@ -82,7 +82,7 @@ $(VENV)/adk/.made: pyproject.toml | $(VENV)/bin/python
 	@echo "Making the environment $(VENV)/adk, with Google's Agent Development Kit (once) …"
 	@$(PYTHON) -m venv $(VENV)/adk
 	@$(VENV)/adk/bin/python -m pip install -q --upgrade 'pip>=25.1'
-	@$(call install,$(VENV)/adk/bin/python,-e '.[adk]' --group test)
+	@$(call install,$(VENV)/adk/bin/python,-e '.[adk$(comma)langchain$(comma)mcp]' --group test)
 	@touch $@
 
 .PHONY: test-peers

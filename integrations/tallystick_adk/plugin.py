@@ -163,9 +163,7 @@ class TallyPlugin(BasePlugin):
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
     ) -> LlmResponse | None:
         """Compile, check and record a request. One that a rule refuses is answered by an error."""
-        invocation = self._under_way.get(callback_context.invocation_id)
-        if invocation is None:
-            return None
+        invocation = await self._invocation_of(callback_context)
         answer = await in_thread(invocation.before_model, callback_context, llm_request)
         invocation.attribute_wire(callback_context)
         return answer
@@ -192,9 +190,7 @@ class TallyPlugin(BasePlugin):
         """Check and record a call. One that a rule denies is answered by why; one that waits for a
         person asks for a confirmation.
         """
-        invocation = self._under_way.get(tool_context.invocation_id)
-        if invocation is None:
-            return None
+        invocation = await self._invocation_of(tool_context)
         answer = await in_thread(invocation.before_tool, tool, tool_args, tool_context)
         invocation.enter_tool(tool_context)
         return answer
@@ -235,6 +231,16 @@ class TallyPlugin(BasePlugin):
         """End the runs of invocations that were left."""
         for id in list(self._under_way):
             await self._cut_off(id)
+
+    async def _invocation_of(self, context: CallbackContext) -> InvocationUnderWay:
+        """Return the invocation of a call. One that nobody has begun, or that was left, begins
+        here: no call is made outside of the rules.
+        """
+        invocation = self._under_way.get(context.invocation_id)
+        if invocation is None:
+            await self.before_run_callback(invocation_context=context._invocation_context)
+            invocation = self._under_way[context.invocation_id]
+        return invocation
 
     def _leave(self, context: InvocationContext) -> InvocationUnderWay | None:
         invocation = self._under_way.pop(context.invocation_id, None)

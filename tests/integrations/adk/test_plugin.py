@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("google.adk", exc_type=ImportError)
 
 from google.adk.agents import LlmAgent
+from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 from tests.integrations.adk.runtime import (
@@ -271,6 +272,22 @@ def test_a_rule_that_nobody_enforces_stops_the_call(open_sqlite: OpenTally) -> N
         assert isinstance(raised.value.__cause__, ActionDenied)
         assert raised.value.__cause__.reason == "not_enforced"
         assert bank.paid == []
+
+
+async def test_a_tool_outside_of_any_invocation_goes_by_the_rules(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[DENY]) as tally:
+        bank, plugin = Bank(), TallyPlugin(tally.bind(BOT))
+        made = agent(paying_model({"to": "ben", "euros": 13}), tools=bank.tools)
+
+        class Forgetful(BasePlugin):
+            async def before_model_callback(self, **_: Any) -> None:
+                await plugin.close()
+
+        plugins = [plugin, Forgetful("forgetful")]
+        conversation = await talk(made, "Pay.", plugins=plugins, user="anna")
+
+        assert bank.paid == []
+        assert "stopped by rule" in str(conversation.events)
 
 
 def test_a_call_that_a_person_confirms_runs_once_with_exactly_its_arguments(
