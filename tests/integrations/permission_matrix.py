@@ -524,7 +524,7 @@ _SUBJECTS: Mapping[str, Callable[[World], Any]] = {
 }
 """What `id` is, by mode or action."""
 _MORE: Mapping[str, Callable[[World], dict[str, Any]]] = {
-    "about": lambda world: {"query": "heron"},
+    "about": lambda world: {"query": world.names()["name"]},
     "context": lambda world: {"query": "heron"},
     "trace": lambda world: {"query": "heron"},
     "policy": lambda world: {"query": "deploy"},
