@@ -10,6 +10,7 @@ import os
 import sqlite3
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,12 @@ def _is_the_same_on_postgres(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True)
 def _close_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Close the event loop that a synchronous test uses.
+    """Close the event loops that a synchronous test uses.
 
-    `run_sync` of PydanticAI makes a loop where the thread has none and nobody closes it. The
-    collector then finds it in whichever test runs later, and formatting the warning parses source:
-    inside `ast.parse` that ends in a SystemError on CPython 3.11.
+    `run_sync` of PydanticAI and of OpenAI's agents makes a loop where the thread has none, as after
+    an `asyncio.run`, and nobody closes it. The collector then finds it in whichever test runs
+    later, and formatting the warning parses source: inside `ast.parse` that ends in a SystemError
+    on CPython 3.11.
     """
     if inspect.iscoroutinefunction(getattr(request, "function", None)):
         yield
@@ -111,6 +113,8 @@ def _close_event_loop(request: pytest.FixtureRequest) -> Iterator[None]:
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield
+    with suppress(RuntimeError):  # there is none after an `asyncio.run`
+        asyncio.get_event_loop_policy().get_event_loop().close()
     asyncio.set_event_loop(None)
     loop.close()
 

@@ -50,7 +50,14 @@ class TallyMemoryTool(BetaAbstractMemoryTool):
         tally. Raises InvalidInput.
         """
         super().__init__(cache_control=cache_control)
-        self._files = MemoryFiles(tally, runtime=_RUNTIME, actor=actor, approval=approval, ask=ask)
+        self._files = MemoryFiles(
+            tally,
+            runtime=_RUNTIME,
+            piece="TallyMemoryTool",
+            actor=actor,
+            approval=approval,
+            ask=ask,
+        )
 
     def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
         """Show the lines of a file, or what a folder holds. Raises ToolError, as all commands."""
@@ -91,7 +98,14 @@ class TallyAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
     ) -> None:
         """Same as that of `TallyMemoryTool`; `ask` is called in the thread."""
         super().__init__(cache_control=cache_control)
-        self._files = MemoryFiles(tally, runtime=_RUNTIME, actor=actor, approval=approval, ask=ask)
+        self._files = MemoryFiles(
+            tally,
+            runtime=_RUNTIME,
+            piece="TallyAsyncMemoryTool",
+            actor=actor,
+            approval=approval,
+            ask=ask,
+        )
 
     async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
         """Show the lines of a file, or what a folder holds. Raises ToolError, as all commands."""

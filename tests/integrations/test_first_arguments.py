@@ -6,6 +6,7 @@ One list names every public piece of every adapter, so that a new one is not for
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +18,9 @@ from llama_index.core.llms import MockLLM
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, InvalidScope
 from tallystick.testing import HashEmbedder
-from tallystick_anthropic import MessagesProvider
+from tallystick_anthropic import MessagesProvider, TallyAsyncMemoryTool, TallyMemoryTool
 from tallystick_anthropic import memory_tools as messages_tools
+from tallystick_claude_agent import TallyHooks, TallySessionStore
 from tallystick_langchain import (
     TallyCallbackHandler,
     TallyMiddleware,
@@ -49,6 +51,9 @@ from tallystick_llama_index import ingest as llama_ingest
 from tallystick_llama_index import memory_tools as llama_tools
 from tallystick_openai import ResponsesProvider
 from tallystick_openai import memory_tools as responses_tools
+from tallystick_openai_agents import TallyRunner, TallySession, TapeRunner
+from tallystick_openai_agents import memory_tools as agent_tools
+from tallystick_openai_agents import model_call as agents_model_call
 from tallystick_pydantic_ai import (
     TallyContext,
     TallyPolicy,
@@ -117,6 +122,14 @@ PIECES: dict[str, tuple[Make, str]] = {
     "tallystick_llama_index.memory_tools": (llama_tools, "memory_tools({})"),
     "tallystick_openai.memory_tools": (responses_tools, "memory_tools({})"),
     "tallystick_anthropic.memory_tools": (messages_tools, "memory_tools({})"),
+    "tallystick_openai_agents.TallyRunner": (TallyRunner, "TallyRunner({})"),
+    "tallystick_openai_agents.TallySession": (
+        lambda tally, **options: TallySession(tally, "chat-1", **options),
+        "TallySession({}, 'chat-1')",
+    ),
+    "tallystick_openai_agents.memory_tools": (agent_tools, "memory_tools({})"),
+    "tallystick_claude_agent.TallySessionStore": (TallySessionStore, "TallySessionStore({})"),
+    "tallystick_claude_agent.TallyHooks": (TallyHooks, "TallyHooks({})"),
     "tallystick_llama_index.ruled_llm": (
         lambda tally, **options: ruled_llm(tally, MockLLM(), **options),
         "ruled_llm({}, llm)",
@@ -136,6 +149,7 @@ WORK_BEHIND_A_SERVER = {
     "tallystick_llama_index.memory_tools",
     "tallystick_openai.memory_tools",
     "tallystick_anthropic.memory_tools",
+    "tallystick_openai_agents.memory_tools",
 }
 """The pieces that record nothing, and so take a tally behind a server too."""
 
@@ -148,6 +162,7 @@ PLAYERS: dict[str, Make] = {
     "tallystick_llama_index.TapeLLM": TapeLLM,
     "tallystick_llama_index.tape_tools": lambda player: tape_tools(player, []),
     "tallystick_pydantic_ai.TapeCapability": TapeCapability,
+    "tallystick_openai_agents.TapeRunner": TapeRunner,
 }
 """Every public piece that takes the player of a tape."""
 
@@ -155,6 +170,10 @@ MODELS: dict[str, tuple[Make, str]] = {
     "tallystick_langchain.chat_model_call": (chat_model_call, "init_chat_model('gpt-5')"),
     "tallystick_pydantic_ai.model_call": (model_call, "infer_model('gpt-5')"),
     "tallystick_llama_index.llm_call": (llm_call, "llm_call(OpenAI(…))"),
+    "tallystick_openai_agents.model_call": (
+        agents_model_call,
+        "OpenAIProvider().get_model('gpt-5')",
+    ),
 }
 """Every public piece that takes a model."""
 
@@ -178,6 +197,8 @@ OTHERS = {
     "tallystick_openai.render_responses",
     "tallystick_openai.tap",
     "tallystick_anthropic.MessagesMemoryTools",
+    "tallystick_anthropic.TallyMemoryTool",
+    "tallystick_anthropic.TallyAsyncMemoryTool",
     "tallystick_anthropic.LearningModel",
     "tallystick_anthropic.check_request",
     "tallystick_anthropic.conversation_context",
@@ -194,6 +215,8 @@ PACKAGES = (
     "tallystick_llama_index",
     "tallystick_openai",
     "tallystick_anthropic",
+    "tallystick_openai_agents",
+    "tallystick_claude_agent",
 )
 
 
@@ -448,3 +471,9 @@ def test_a_piece_shows_its_tally_actor_and_scope(tally: Tally, name: str) -> Non
     assert shown.startswith(f"{name.rpartition('.')[2]}({tally.location!r}, actor='ann', ")
     assert "scope='project:apollo'" in shown
     assert len(shown) < len(tally.location) + 120
+
+
+@pytest.mark.parametrize("tool", [TallyMemoryTool, TallyAsyncMemoryTool])
+def test_the_memory_tool_is_refused_what_is_no_tally_with_the_line_to_write(tool: Any) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(f"{tool.__name__}(Tally.open('.tally'))")):
+        tool(".tally")

@@ -101,6 +101,7 @@ class MemoryFiles:
         tally: Tally | BoundTally,
         *,
         runtime: str,
+        piece: str = _PIECE,
         actor: ActorSource | None = None,
         approval: PlainApproval = "ask",
         ask: Callable[[ToolQuestion], bool | str] | None = None,
@@ -110,7 +111,7 @@ class MemoryFiles:
         `approval="elsewhere"` they act at once. Files of the model's own ask nobody. All go by the
         rules of the tally.
         """
-        self._binder = Binder(tally, runtime=runtime, piece=_PIECE, actor=actor)
+        self._binder = Binder(tally, runtime=runtime, piece=piece, actor=actor)
         check_word("approval", approval, PlainApproval)
         self._approval: PlainApproval = approval
         self._ask = ask
