@@ -64,7 +64,7 @@ class Session:
                 given = {
                     "session_id": self.id,
                     "transcript_path": str(self.file),
-                    "cwd": "/work/apollo",
+                    "cwd": "/home/anna/apollo",
                     "hook_event_name": event,
                     **fields,
                 }
@@ -138,7 +138,7 @@ class Session:
             "parentUuid": before,
             "sessionId": self.id,
             "timestamp": "2026-11-27T12:00:00.000Z",
-            "cwd": "/work/apollo",
+            "cwd": "/home/anna/apollo",
             "message": {"role": kind, "content": text},
         }
 
