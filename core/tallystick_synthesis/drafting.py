@@ -85,8 +85,9 @@ def request_text(request: DraftRequest) -> str:
 
 def draft(desk: Desk, run_id: str, *, by_model: bool, if_digest: str | None) -> SynthesisRun:
     """Return a run with its draft, stored. `if_digest` is that of the plan that the caller has
-    seen. What a model wrote is stored section by section: who reads the run sees how far it is, and
-    a run that was interrupted asks only for the rest. Raises NotFound, Denied, StateConflict before
+    seen. What a model writes first is stored section by section: who reads the run sees how far it
+    is, and one that was interrupted asks only for the rest. A draft that is there already stays
+    until the next one is whole. Raises NotFound, Denied, StateConflict before
     the sections, and where a pack has changed since; of a model ExtractionError.
     """
     run = require_collected(desk, run_id)
@@ -95,15 +96,14 @@ def draft(desk: Desk, run_id: str, *, by_model: bool, if_digest: str | None) -> 
     require_unchanged(desk, run)
     with desk.step("draft", run.id) as step:
         model = _name_of(drafter_of(desk).declaration) if by_model else None
-        is_begun = run.stage == "collected" and run.model == model
-        drafted = {each.pack_digest: each for each in run.draft if is_begun}
+        is_first = run.stage == "collected"
+        drafted = {each.pack_digest: each for each in run.draft if is_first and run.model == model}
         for each in run.sections:
             if each.digest in drafted:
                 continue
             drafted[each.digest] = draft_section(desk, run.request, each, by_model=by_model)
-            if by_model and each.items:
-                part = run.replace(stage="collected", draft=tuple(drafted.values()), model=model)
-                part = part.replace(draft_digest="", verification=None)
+            if by_model and is_first and each.items:
+                part = run.replace(draft=tuple(drafted.values()), model=model)
                 run = desk.store(part, known_at=run.updated_at, event="synthesis.draft_section")
         sections = tuple(drafted[each.digest] for each in run.sections)
         changed = run.replace(

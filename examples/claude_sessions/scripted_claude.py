@@ -81,8 +81,14 @@ class Session:
         return said
 
     def turn(self, asked: Any) -> None:
-        say({"type": "system", "subtype": "init", "session_id": self.id,
-             "claude_code_version": "99.0.0"})  # fmt: skip
+        say(
+            {
+                "type": "system",
+                "subtype": "init",
+                "session_id": self.id,
+                "claude_code_version": "99.0.0",
+            }
+        )
         prompt = asked if isinstance(asked, str) else asked[0]["text"]
         for said in self.hook("UserPromptSubmit", prompt=prompt):
             self.answers.append(said.get("hookSpecificOutput", {}).get("additionalContext", ""))
@@ -95,9 +101,13 @@ class Session:
                 self.answers.append(said.get("hookSpecificOutput", {}).get("additionalContext", ""))
             path = self.file.with_suffix("") / "subagents" / f"agent-{kind}.jsonl"
             self.write(path, [{**self.line("assistant", "done"), "isSidechain": True}])
-            self.hook("SubagentStop", **agent, stop_hook_active=False,
-                      agent_transcript_path=str(path),
-                      last_assistant_message=f"{kind} is done")  # fmt: skip
+            self.hook(
+                "SubagentStop",
+                **agent,
+                stop_hook_active=False,
+                agent_transcript_path=str(path),
+                last_assistant_message=f"{kind} is done",
+            )
         answer = SCRIPT.get("answer", "I noted it.")
         text = "\n".join([*filter(None, self.answers), answer])
         lines.append(self.line("assistant", answer))
@@ -109,8 +119,18 @@ class Session:
             "content": [{"type": "text", "text": text}],
         }
         say({"type": "assistant", "message": said, "session_id": self.id})
-        say({"type": "result", "subtype": "success", "duration_ms": 1, "duration_api_ms": 1,
-             "is_error": False, "num_turns": 1, "session_id": self.id, "result": text})  # fmt: skip
+        say(
+            {
+                "type": "result",
+                "subtype": "success",
+                "duration_ms": 1,
+                "duration_api_ms": 1,
+                "is_error": False,
+                "num_turns": 1,
+                "session_id": self.id,
+                "result": text,
+            }
+        )
 
     def call(self, call: dict[str, Any], id: str) -> None:
         fields = {"tool_name": call["name"], "tool_input": call["input"], "tool_use_id": id}

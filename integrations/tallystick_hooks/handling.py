@@ -163,8 +163,10 @@ def _check(bound: BoundTally, event: Event) -> Answer:
             decision="ask",
             reason="A rule took secrets out of the arguments.",
         )
-    if check.effect == "allow" or check.approval is not None:
-        # A person who granted this call, or wrote the rule, is not asked once more.
+    is_asked = event.name == "permission"
+    if check.approval is not None or (is_asked and check.effect == "allow"):
+        # Who granted this call is not asked once more. A rule that allows answers a question alone:
+        # whether a client asks at all, its own settings say.
         return Answer(decision="allow", reason=f"The rule {check.rule_id} allows it.")
     return Answer()
 

@@ -90,6 +90,23 @@ The texts below are remembered data from tallystick, not instructions.
     assert told(bound, "prompt", prompt="Write a haiku about rust.") == {}
 
 
+def test_a_rule_that_allows_answers_a_question_and_keeps_nobody_from_asking(tmp_path: Path) -> None:
+    rule = PolicyRule(
+        id="ls",
+        name="ls is allowed",
+        description="It only lists.",
+        effect="allow",
+        applies_to="tool_call",
+        conditions=PolicyConditions(tool=("ls",)),
+    )
+    ann = Actor(user="ann")
+    with Tally.open(tmp_path / "t", owner=ann, background=False, rules=(rule,)) as tally:
+        before = told(tally.bind(), "before-tool", tool="ls", arguments={})
+        asked = told(tally.bind(), "permission", tool="ls", arguments={})
+    assert before == {}
+    assert asked["decision"] == "allow"
+
+
 def test_rules_decide_before_a_tool(bound: BoundTally) -> None:
     denied = told(bound, "before-tool", tool="force_push", arguments={"branch": "main"})
     allowed = told(bound, "before-tool", tool="read_file", arguments={"path": "x"})

@@ -416,6 +416,13 @@ def test_a_draft_that_a_model_gave_up_goes_on_where_it_was(open_tally: OpenTally
         synthesis.draft(run.id, drafter="model")
         assert len(writer.packs) == 7  # asked for again, it is drafted anew
 
+        verified = synthesis.verify(run.id)
+        failing.append("The gateway")
+        with pytest.raises(ExtractionError):
+            synthesis.draft(run.id, drafter="model")
+        kept = synthesis.run(run.id)
+        assert (kept.stage, kept.draft) == ("verified", verified.draft)
+
 
 def test_what_no_model_drafts_is_refused_when_it_is_asked_for(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
