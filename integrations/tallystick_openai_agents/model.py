@@ -138,7 +138,7 @@ class _Asking:
         CompileError.
         """
         run = self.run
-        self.call = call = run.begin("model_call", self.name)
+        self.call = call = run.begin_model_call(self.name)
         if call is not None:
             call.provider, call.model = self.provider, self.name
         try:
@@ -229,10 +229,13 @@ class _Asking:
         if self._is_over or call is None or response is None:
             return
         self._is_over = True
-        with self.run.guard(call.step.run):
-            self._note_handoffs(response.output)
-            self._record_answer(call, response)
-            call.end()
+        try:
+            with self.run.guard(call.step.run):
+                self._note_handoffs(response.output)
+                self._record_answer(call, response)
+                call.end()
+        finally:
+            self.run.end_model_call()
 
     def _record_answer(self, call: OpenCall, response: Any) -> None:
         usage = usage_of(response.usage)
@@ -258,10 +261,13 @@ class _Asking:
         if self._is_over or call is None:
             return
         self._is_over = True
-        with self.run.guard(call.step.run):
-            if self._said:
-                self._record_answer(call, partial_response("".join(self._said)))
-            call.fail(error)
+        try:
+            with self.run.guard(call.step.run):
+                if self._said:
+                    self._record_answer(call, partial_response("".join(self._said)))
+                call.fail(error)
+        finally:
+            self.run.end_model_call()
 
 
 def partial_response(text: str) -> ModelResponse:

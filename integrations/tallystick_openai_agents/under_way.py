@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
@@ -78,6 +79,10 @@ class RunUnderWay:
         """Errors of tools that the SDK gave to the model as a text."""
         self._open: dict[Any, OpenCall] = {}
         """Calls of tools of the SDK's own, by the tool."""
+        self._lock = threading.Lock()
+        self._models_asked = 0
+        self._status: StepStatus | None = None
+        """How the run ends once the models that were asked have answered."""
 
     @property
     def asks(self) -> bool:
@@ -324,7 +329,27 @@ class RunUnderWay:
                 run.step("other", name=run.record.agent_name).fail(error)
         self._end(status)
 
+    def begin_model_call(self, name: str | None) -> OpenCall | None:
+        """Open the step of a request to a model, which `end_model_call` follows."""
+        call = self.begin("model_call", name)
+        if call is not None:
+            with self._lock:
+                self._models_asked += 1
+        return call
+
+    def end_model_call(self) -> None:
+        """End the run too where it waited: a guardrail may end a run while its model answers."""
+        with self._lock:
+            self._models_asked -= 1
+            status = None if self._models_asked else self._status
+        if status is not None:
+            self._end(status)
+
     def _end(self, status: StepStatus) -> None:
+        with self._lock:
+            if self._models_asked:
+                self._status = status
+                return
         if self.root is not None and self.root.is_own:
             with self.guard(self.root.run):
                 self.root.run.end(status)

@@ -462,6 +462,43 @@ def test_a_run_that_fails_in_the_runtime_fails_with_its_error(open_sqlite: OpenT
         assert bound.recordings.runs()[0].status == "failed"
 
 
+def test_a_run_that_a_guardrail_ends_is_recorded_with_the_answer_that_came_later(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a Temporal workflow the SDK raises and lets the model answer."""
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    class Slow(Scripted):
+        async def get_response(self, *arguments: Any, **rest: Any) -> ModelResponse:
+            asked.set()
+            await ended.wait()
+            return await super().get_response(*arguments, **rest)
+
+    async def trip(context: Any, agent: Any, input: Any) -> GuardrailFunctionOutput:
+        await asked.wait()
+        return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
+
+    async def run(runner: TallyRunner, bound: BoundTally) -> None:
+        agent = Agent("slow", model=Slow("Late."), input_guardrails=[InputGuardrail(trip)])
+        with pytest.raises(InputGuardrailTripwireTriggered):
+            await runner.run(agent, "Hm?", run_config=QUIET)
+        assert bound.recordings.runs()[0].status == "running"
+        ended.set()
+        while bound.recordings.runs()[0].status == "running":
+            await asyncio.sleep(0.01)
+
+    monkeypatch.setattr(
+        "agents.run.should_cancel_parallel_model_task_on_input_guardrail_trip", lambda: False
+    )
+    with open_sqlite() as tally:
+        runner, bound = TallyRunner(tally, strict=True), tally.bind()
+        done(run(runner, bound))
+        [recorded] = bound.recordings.runs()
+        assert (recorded.status, runner.failures) == ("failed", 0)
+        [(model, _, answered), (other, _, failed)] = sorted(steps_of(bound))
+        assert (model, answered, other, failed) == ("model_call", "completed", "other", "failed")
+
+
 def test_a_stream_that_is_cancelled_ends_its_run_as_cancelled(open_sqlite: OpenTally) -> None:
     agent = Agent("slow", model=Scripted(("It ", "is ", "late.")))
     with open_sqlite() as tally:
