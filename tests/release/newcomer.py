@@ -1,4 +1,5 @@
-"""What a newcomer does: install the wheel with the extra of a runtime, paste the lines of README,
+"""What a newcomer does: install the wheel with the extra of a runtime, paste the first lines of its
+page,
 and see in a second conversation what was said in a first one; then record a step and check its
 receipt. `make newcomer` does so for each runtime, each in an environment of its own, and says how
 long each part took.
@@ -19,7 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-README = Path(__file__).parent.parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "runtimes.md"
 RUNTIMES = {
     "LangGraph": "langgraph,langchain",
     "LangChain": "langgraph,langchain",
@@ -95,15 +96,17 @@ def first_receipt(python: Path) -> str:
 
 
 def lines_of(runtime: str) -> tuple[str, str]:
-    """Return the lines of README for a runtime, as one script, and what README says they print."""
+    """Return the first lines of a runtime, as one script, and what the page says they print."""
     if runtime == "MCP":
         return OVER_MCP, ""
-    text = README.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     fence = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.M | re.S)
-    before, *sections = re.split(r"^\*\*(?=[A-Z])", text.partition("\n## One line")[2], flags=re.M)
+    before, *sections = re.split(
+        r"^\*\*(?=[A-Z])", text.partition("\n## The first lines")[2], flags=re.M
+    )
     opening, stand_in = (code for code, _ in fence.findall(before))
     if runtime == "Python":
-        memory = text.partition("\n## Memory\n")[2]
+        memory = text.partition("\n### Memory\n")[2]
         code, printed = fence.findall(memory)[0]
         return f'{opening}\nada = tally.user("ada")\n{code}', printed
     [section] = [each for each in sections if each.startswith(runtime)]
@@ -118,13 +121,13 @@ def lines_of(runtime: str) -> tuple[str, str]:
 
 
 def recall_in(python: Path, runtime: str) -> None:
-    """Paste the lines of a runtime. Raises SystemExit where they print anything else than README
+    """Paste the lines of a runtime. Raises SystemExit where they print anything else than the page
     says.
     """
     script, printed = lines_of(runtime)
     said = run_alone(python, script)
     if said != printed.strip():
-        raise SystemExit(f"{runtime}: README says {printed.strip()!r}, and there came {said!r}")
+        raise SystemExit(f"{runtime}: the page says {printed.strip()!r}, and there came {said!r}")
 
 
 def timed(act: Callable[[], object]) -> float:
