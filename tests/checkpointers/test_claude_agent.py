@@ -13,17 +13,15 @@ from typing import Any, cast
 
 import pytest
 from claude_agent_sdk import (
-    ClaudeAgentOptions,
     HookMatcher,
-    ResultMessage,
     SessionKey,
     SessionStoreEntry,
     fork_session_via_store,
     get_session_messages_from_store,
     list_sessions_from_store,
-    query,
 )
 from claude_agent_sdk.testing import run_session_store_conformance
+from tests.claude_code import ask, program_in
 
 from tallystick.errors import Denied, InvalidInput, StorageError
 from tallystick.records import Actor, PolicyConditions, PolicyRule
@@ -62,28 +60,8 @@ def lines(*texts: str, uuid: bool = True) -> list[SessionStoreEntry]:
 @pytest.fixture
 def claude(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The program of a scripted model."""
-    program = tmp_path / "claude"
-    place = Path(__file__).parents[2] / "examples" / "claude_sessions" / "scripted_claude.py"
-    source = place.read_text(encoding="utf-8")
-    program.write_text(source.replace("/usr/bin/env python3", sys.executable), encoding="utf-8")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    (tmp_path / "home").mkdir()
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "home"))
-    return str(program)
-
-
-async def ask(
-    program: str, prompt: str, script: dict[str, Any] | None = None, **options: Any
-) -> ResultMessage:
-    chosen = ClaudeAgentOptions(
-        cli_path=program,
-        env={"SCRIPT": json.dumps(script or {})},
-        cwd=Path(program).parent,
-        **options,
-    )
-    results = [each async for each in query(prompt=prompt, options=chosen)]
-    assert isinstance(results[-1], ResultMessage)
-    return results[-1]
+    return program_in(tmp_path)
 
 
 async def test_the_store_keeps_every_contract_of_the_sdk(open_tally: OpenTally) -> None:
