@@ -76,7 +76,7 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 test-adk: $(VENV)/adk/.made $(VENV)/.dev ## run the tests of the adapter for Google's Agent Development Kit, and check its types
 	@$(VENV)/adk/bin/python -m pytest -q -n 2 -W default tests/integrations/adk $(ARGS)
 	@$(BIN)/mypy --python-executable $(VENV)/adk/bin/python integrations/tallystick_adk
-	@$(BIN)/pyright --pythonpath $(VENV)/adk/bin/python integrations/tallystick_adk
+	@$(BIN)/pyright --pythonpath $(VENV)/adk/bin/python integrations/tallystick_adk examples/harbour_desk
 
 $(VENV)/adk/.made: pyproject.toml | $(VENV)/bin/python
 	@echo "Making the environment $(VENV)/adk, with Google's Agent Development Kit (once) …"

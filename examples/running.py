@@ -28,6 +28,9 @@ EXAMPLES = (
 )
 """The examples, in the order in which they are best read."""
 
+APART = ("harbour_desk",)
+"""Examples whose runtime has an environment of its own: `make test-adk` runs them."""
+
 OPERATOR = Actor(user="local", role="operator")
 """The owner of the tallies of the examples: who looks at the receipts of everybody."""
 

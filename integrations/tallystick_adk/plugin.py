@@ -33,14 +33,13 @@ from tallystick.kit import (
 )
 from tallystick.records import Compaction, CompileConfig, Scope
 from tallystick.tally import BoundTally, Tally
-from tallystick_adk.memory import text_of
 from tallystick_adk.under_way import InvocationUnderWay
 
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
 
 
 class TallyPlugin(BasePlugin):
-    """Memory, rules and receipts for a runner: `Runner(…, plugins=[TallyPlugin(tally)])`.
+    """Memory, rules and receipts for a runner: `App(…, plugins=[TallyPlugin(tally)])`.
 
     Each invocation is recorded as a run; each request is compiled to `budget` tokens with what is
     remembered; the rules of the tally hold over tools and requests. A tool call that waits for a
@@ -141,9 +140,8 @@ class TallyPlugin(BasePlugin):
     ) -> None:
         """See the words of an agent."""
         invocation = self._under_way.get(invocation_context.invocation_id)
-        is_answer = event.author != "user" and not event.partial and event.is_final_response()
-        if invocation is not None and is_answer:
-            invocation.answer = text_of(event.content) or invocation.answer
+        if invocation is not None:
+            invocation.see(event)
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """End the run of an invocation; return when it is stored."""

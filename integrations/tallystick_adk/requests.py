@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
+from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 from pydantic_core import to_json
 
@@ -30,7 +31,8 @@ from tallystick.kit import (
     recordable_parameters,
 )
 from tallystick.kit.laying_out import Piece, laid_out
-from tallystick.records import CompiledContext, ContextItem, ToolSpec
+from tallystick.kit.tapes import comparable_request
+from tallystick.records import CompiledContext, ContextItem, Json, ToolSpec
 from tallystick.tokens import usage_of
 
 Count = Callable[[str], int]
@@ -346,3 +348,18 @@ def model_facts(request: LlmRequest, model: BaseLlm | None) -> tuple[str | None,
 def refusal(error: Exception, reason: str) -> LlmResponse:
     """Return the answer in place of a request that was refused, by which the run ends."""
     return LlmResponse(error_code=reason, error_message=str(error), turn_complete=True)
+
+
+_ACTIONS = {"skip_summarization", "state_delta", "transfer_to_agent", "transfer_reason", "escalate"}
+
+
+def actions_in(context: ToolContext) -> dict[str, Any]:
+    """Return what a tool did besides its result, as it is recorded: a change of state, a transfer,
+    an end.
+    """
+    return dump_model(context.actions, exclude_none=True, exclude_defaults=True, include=_ACTIONS)
+
+
+def comparable(request: Json) -> Json:
+    """Return a request without its model, as a tape compares it."""
+    return comparable_request(request, lambda message: message, "instructions", "settings")

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.adk.agents.invocation_context import InvocationContext
+from google.adk.events import Event
 from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.base_tool import BaseTool
@@ -41,6 +42,7 @@ from tallystick.records import StepKind, StepStatus
 from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_adk.memory import text_of
 from tallystick_adk.requests import (
+    actions_in,
     add_memory,
     answer_of,
     clean_request,
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 _PIECE = "TallyPlugin"
 _DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
 """Reasons for which the model reads a denial; other refusals are errors of the application."""
-_ASKS = "This tool call requires confirmation, please approve or reject."
+ASKS = "This tool call requires confirmation, please approve or reject."
 
 
 class _ToolUnderWay(NamedTuple):
@@ -73,6 +75,11 @@ class InvocationUnderWay:
         self.plugin, self.bound = plugin, bound
         self.id, self.session = context.invocation_id, context.session.id
         self.words = text_of(context.user_content) or None
+        # An answer to a question goes on with the invocation, whose words were kept when it asked.
+        self.is_answer = any(
+            event.invocation_id == self.id and event.author != "user"
+            for event in context.session.events
+        )
         self.answer: str | None = None
         self.is_nested = is_nested()
         self.root: RootRun | None = None
@@ -198,13 +205,27 @@ class InvocationUnderWay:
 
     def after_model(self, context: Any, response: LlmResponse) -> None:
         """Record an answer, or see a piece of one that is streamed."""
-        call = self._models.get(_place(context))
+        self._answered(_place(context), response)
+
+    def see(self, event: Event) -> None:
+        """See an event. Its words may be the answer to a request that another plugin answered in
+        place of the model.
+        """
+        is_said = event.author != "user" and not event.partial
+        if is_said and not event.get_function_responses() and event.content is not None:
+            said = {name: getattr(event, name) for name in LlmResponse.model_fields}
+            self._answered((event.author, event.branch), LlmResponse.model_construct(**said))
+        if is_said and event.is_final_response():
+            self.answer = text_of(event.content) or self.answer
+
+    def _answered(self, place: tuple[str, str | None], response: LlmResponse) -> None:
+        call = self._models.get(place)
         if call is None:
             return
         if response.partial:
             call.times.add_chunk()
             return
-        del self._models[_place(context)]
+        del self._models[place]
         with self.plugin.guard(self.run):
             stop = response.finish_reason
             facts = AnswerFacts(
@@ -291,7 +312,7 @@ class InvocationUnderWay:
             except ApprovalRequired as error:
                 if answer is None:
                     raise
-                reason = _reason(answer.payload, answer.confirmed)
+                reason = refusal_reason(answer.payload, answer.confirmed)
                 decide_as_person(bound, error.approvals, approved=answer.confirmed, reason=reason)
                 # An equal call beside it may use up what was granted to both: each has a try.
                 answer = None if error.new else answer
@@ -307,7 +328,7 @@ class InvocationUnderWay:
         context.request_confirmation(hint=str(error), payload={"approval": error.approvals[0].id})
         context.actions.skip_summarization = True
         self._wait(call, opened)
-        return {"error": _ASKS}
+        return {"error": ASKS}
 
     def _wait(self, call: ToolCall, opened: OpenCall | None) -> None:
         if self.root is not None:
@@ -338,7 +359,10 @@ class InvocationUnderWay:
             self._wait(ToolCall(tool.name, None, context.function_call_id), opened)
         elif opened is not None:
             with self.plugin.guard(self.run):
-                record_tool_result(opened.step, json_value(result))
+                done = actions_in(context)
+                record_tool_result(
+                    opened.step, json_value(result), **({"actions": done} if done else {})
+                )
                 opened.end()
         return cleaned
 
@@ -366,7 +390,7 @@ class InvocationUnderWay:
             with self.plugin.guard(self.root.run):
                 self.bound.keep_turn(
                     self.root.run,
-                    user=self.words,
+                    user=None if self.is_answer else self.words,
                     assistant=self.answer if speakers == "both" else None,
                     unkept_answer=self.answer,
                     observer=_PIECE,
@@ -418,7 +442,7 @@ def _key(context: ToolContext) -> Any:
     return context.function_call_id or id(context)
 
 
-def _reason(payload: Any, is_approved: bool) -> str:
+def refusal_reason(payload: Any, is_approved: bool) -> str:
     """Return the words of a person who answered, from the payload of the confirmation."""
     said = payload.get("reason") if isinstance(payload, dict) else None
     if isinstance(said, str) and said.strip():

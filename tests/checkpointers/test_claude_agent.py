@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import stat
-import sys
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path

@@ -14,6 +14,7 @@ from langchain.agents import create_agent
 from langgraph.graph import START, MessagesState, StateGraph
 from llama_index.core.agent.workflow import FunctionAgent
 from tests.claude_code import ask, program_in, say
+from tests.integrations.llama_scripted import Scripted as LlamaScripted
 from tests.integrations.runtimes import langchain, llama_index, openai_agents, pydantic_ai
 from tests.integrations.runtimes.base import Runtime, Script
 from tests.integrations.runtimes.llama_index import TOOLS_WAIT
@@ -51,7 +52,7 @@ class LangGraph(HarnessRow):
         builder = StateGraph(MessagesState)
         builder.add_node("answer", lambda state: {"messages": [model.invoke(state["messages"])]})
         builder.add_edge(START, "answer")
-        graph = builder.compile(checkpointer=TallySaver(tally))
+        graph: Any = builder.compile(checkpointer=TallySaver(tally))
         for session, text in turns:
             config: Any = {"configurable": {"thread_id": session}}
             graph.invoke({"messages": [("user", text)]}, config)
@@ -112,7 +113,7 @@ class LlamaIndex(HarnessRow):
 
     def converse(self, tally: Tally, *turns: tuple[str, str]) -> list[str]:
         script = Script(*("So." for _ in turns))
-        agent = FunctionAgent(name="agent", llm=llama_index.Scripted(script), tools=[])
+        agent = FunctionAgent(name="agent", llm=LlamaScripted(script), tools=[])
 
         async def talk() -> None:
             for session, text in turns:

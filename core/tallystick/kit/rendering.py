@@ -56,9 +56,11 @@ def record_tool_call(step: Step, call: ToolCall, *, approved: bool = False) -> N
     step.record("tool_call", call.payload(), summary=summary)
 
 
-def record_tool_result(step: Step, result: Any) -> None:
-    """Record the result of a call, which may be a failure that the model reads."""
-    step.record("tool_result", {"result": result})
+def record_tool_result(step: Step, result: Any, **more: Json) -> None:
+    """Record the result of a call, which may be a failure that the model reads; `more` is what the
+    runtime did for it besides.
+    """
+    step.record("tool_result", {"result": result, **more})
 
 
 def record_tool_error(step: Step, error: BaseException | None, message: str) -> None:

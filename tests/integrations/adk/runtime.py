@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from google.adk.agents import LlmAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.apps import App
 from google.adk.events import Event
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
@@ -28,9 +29,10 @@ from tests.integrations.runtimes.base import (
     text_of,
 )
 
+from tallystick import Tally
 from tallystick.errors import TallystickError
 from tallystick.tally import BoundTally
-from tallystick_adk import TallyPlugin
+from tallystick_adk import TallyPlugin, TapePlugin, memory_tools, model_call
 
 CONFIRM = "adk_request_confirmation"
 
@@ -90,8 +92,8 @@ class Conversation:
         **services: Any,
     ) -> None:
         self.sessions = sessions or InMemorySessionService()
-        given: dict[str, Any] = {"session_service": self.sessions, "plugins": list(plugins)}
-        self.runner = Runner(app_name="desk", agent=agent, **given, **services)
+        app = App(name="desk", root_agent=agent, plugins=list(plugins))
+        self.runner = Runner(app=app, session_service=self.sessions, **services)
         self.named: dict[str, Any] = {"user_id": user, "session_id": "t"}
         self.events: list[Event] = []
 
@@ -187,6 +189,16 @@ class ADK(Runtime):
         erase.__dict__["asks"] = True
         return erase
 
+    def tool_shapes(self, tally: Tally) -> list[tuple[str, str, list[str]]]:
+        described = [each._get_declaration() for each in memory_tools(tally)]
+        return [
+            (each.name, each.description, list(each.parameters_json_schema["properties"]))
+            for each in described
+        ]
+
+    def model_call(self, script: Script) -> Callable[..., Any]:
+        return model_call(Scripted(script=script))
+
     def text_in(self, answer: Any) -> str:
         return "".join(part["text"] for part in answer["parts"])
 
@@ -198,6 +210,8 @@ class ADK(Runtime):
             )
             for each in tools
         ]
+        if options.tools_of is not None:
+            made += memory_tools(options.tools_of)
         settings = types.GenerateContentConfig(temperature=options.temperature)
         agent = LlmAgent(
             name="agent",
@@ -208,7 +222,7 @@ class ADK(Runtime):
             on_tool_error_callback=_tell_error,
             **options.more,
         )
-        tally = options.remembering or options.ruled or options.recorded
+        tally = options.remembering or options.ruled or options.recorded or options.tools_of
         actor = tally.actor if isinstance(tally, BoundTally) else options.actor
         user = "local" if actor is None else actor.user
         conversation = Conversation(agent, *self._plugins(options), user=user)
@@ -238,8 +252,9 @@ class ADK(Runtime):
 
     def _plugins(self, options: Options) -> list[BasePlugin]:
         tally = options.remembering or options.ruled or options.recorded
+        played = [] if options.player is None else [TapePlugin(options.player, safe=options.safe)]
         if tally is None:
-            return []
+            return [_Plain(), *played]
         context: Any = "request" if options.remembering is not None else False
         return [
             _Plain(),
@@ -252,6 +267,7 @@ class ADK(Runtime):
                 budget=options.budget,
                 memories=8,
             ),
+            *played,
         ]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("google.adk", exc_type=ImportError)
 
+from examples.harbour_desk import __main__ as harbour_desk
 from tests import test_reference_docs as reference
 from tests.test_docs import DOCS, blocks
 
@@ -27,7 +28,14 @@ def test_the_code_of_the_page_prints_what_stands_below_it(
         assert capsys.readouterr().out == block.printed
         ran += 1
 
-    assert ran == 3
+    assert ran == 4
+
+
+def test_the_example_prints_what_its_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    harbour_desk.main([])
+
+    page = (DOCS / "examples" / "harbour-desk.md").read_text(encoding="utf-8")
+    assert f"```text\n{capsys.readouterr().out}```" in page
 
 
 def test_the_tables_of_parameters_are_those_of_the_code() -> None:

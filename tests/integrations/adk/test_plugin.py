@@ -384,7 +384,7 @@ async def test_a_turn_is_remembered_once_by_the_plugin_and_the_memory_of_adk(
 async def test_a_conversation_on_a_tally_goes_on_after_a_question(open_sqlite: OpenTally) -> None:
     with open_sqlite(rules=[ASK]) as tally:
         bank, person = Bank(), {"user": "anna"}
-        plugin = TallyPlugin(tally, strict=True)
+        plugin = TallyPlugin(tally, strict=True, capture="both")
         services = {"sessions": TallySessionService(tally), **person}
         made = agent(paying_model(PAY), tools=bank.tools)
         conversation = await talk(made, "Pay Ben.", plugins=[plugin], **services)
@@ -393,6 +393,8 @@ async def test_a_conversation_on_a_tally_goes_on_after_a_question(open_sqlite: O
 
         assert asked.args is not None
         assert (words_of(conversation.events), bank.paid) == ("done", [("ben", 5)])
+        kept = [each.content for each in tally.user("anna").memories(kinds=("turn",))]
+        assert sorted(kept) == ["Pay Ben.", "done"]
         with pytest.raises(RuntimeError) as raised:
             await talk(made, "Pay Ben.", plugins=[TallyPlugin(tally.bind(ANN))], user="anna")
         assert isinstance(raised.value.__cause__, Denied)
