@@ -328,6 +328,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
 	@touch $@ $(VENV)/.demo
 
 .PHONY: bench-recorder
-bench-recorder: $(VENV)/.dev ## measure recording an agent beside LangChain's tracer and OpenInference, a chat that grows, a long run
+bench-recorder: $(VENV)/.dev $(VENV)/adk/.made ## measure recording an agent beside LangChain's tracer, OpenInference and the sessions of SDKs, a chat that grows, a long run
 	@$(call install,$(BIN)/python,--group bench)
 	@$(BIN)/python -m tests.benchmarks.recorder $(ARGS)
+	@$(VENV)/adk/bin/python -W ignore -m tests.benchmarks.recorder_sdk

@@ -33,7 +33,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from tests.benchmarks.recorder_sdk import print_table
+from tests.benchmarks.recorder_sdk import print_tables
 
 from tallystick.tally.services import services_of
 
@@ -392,7 +392,7 @@ def main() -> None:
         _child(given.arm, given.size, given.runs, given.turns)
     console = Console(width=120)
     _cost(console, given.runs, given.turns, given.rounds)
-    print_table(console, given.runs, given.turns)
+    print_tables(console, given.runs, given.turns)
     _growth(console, (10, 100, 1_000))
     _long(console, given.steps)
 
