@@ -565,6 +565,8 @@ class _Chooser:
             return False
         content = content_of(shown_text(memory))
         for memory_id, chosen in self._chosen.items():
+            if _is_repeated(memory, chosen.stored.memory):
+                return False
             other = self._contents.get(memory_id)
             if other is None:
                 other = content_of(shown_text(chosen.stored.memory))
@@ -615,6 +617,11 @@ def _median(values: Any) -> float:
 
     middle = (len(values) - 1) // 2
     return float(np.partition(values, middle)[middle]) if len(values) else 0.0
+
+
+def _is_repeated(memory: Memory, other: Memory) -> bool:
+    """Return True if somebody said word for word what he said before, however short it is."""
+    return memory.speaker == other.speaker and shown_text(memory) == shown_text(other)
 
 
 def _is_open(memory: Memory) -> bool:

@@ -108,6 +108,18 @@ def test_the_running_session_is_left_out_and_so_is_what_a_fact_says_already(
         assert SAID[0] not in _texts(shown)
 
 
+def test_what_somebody_says_again_word_for_word_is_shown_once(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        for day in ("monday", "tuesday"):
+            _said(anna, "Where is Ilse's key?", conversation=day)
+            with anna.run("assistant", metadata={"thread_id": day}) as run:
+                anna.keep_turn(run, assistant="At Oskar's.")
+
+        shown = anna.working_set("Is the key at Oskar's?", conversation="today")
+        assert sorted(_texts(shown)) == ["At Oskar's.", "Where is Ilse's key?"]
+
+
 def test_every_kind_that_a_learner_concludes_may_stand_for_its_turn(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         anna = tally.bind(ANNA)
