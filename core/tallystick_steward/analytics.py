@@ -23,8 +23,8 @@ from tallystick.storage.rows import (
 )
 from tallystick.storage.rows.operation_minutes import quantile
 from tallystick_steward.events import may_see
+from tallystick_steward.following import DAY, HOUR, MINUTE, caller_of
 from tallystick_steward.metrics import parts_of
-from tallystick_steward.readings import DAY, HOUR, MINUTE, caller_of
 
 Analysis = Literal["usage", "errors", "logs", "memory-safety", "hours", "days"]
 _MOST_ENTRIES = 20_000

@@ -17,7 +17,7 @@ from tallystick.memory import MemoryContext
 from tallystick.records import AccessKind, Actor, EventKind, JournalEntry, Scope, TallyEvent
 from tallystick.storage import Connection
 from tallystick.storage.rows import journal_reading, recordings
-from tallystick_steward.readings import MINUTE
+from tallystick_steward.following import MINUTE
 
 _CHANGES = "add update forget recover correct promote share erase purge"
 _OF: Mapping[str, EventKind] = {

@@ -35,8 +35,9 @@ from tallystick.storage.rows import job_list, journal_reading, measures, setting
 from tallystick.upkeep.jobs import note_repair
 from tallystick.upkeep.retention import Windows
 from tallystick_steward import alerts
+from tallystick_steward.following import DAY, HOUR, MINUTE
 from tallystick_steward.health import WELL, judge
-from tallystick_steward.readings import DAY, HOUR, MINUTE, Readings, lately, read
+from tallystick_steward.readings import Readings, lately, read
 from tallystick_steward.repairs import BEGIN, END, MOST_A_DAY, USED_UP, Act, Repairs, is_leaked
 from tallystick_steward.requeueing import Choice, find_stuck
 

@@ -19,7 +19,8 @@ from tallystick.storage.engine.database import Database
 from tallystick.storage.rows import job_list, journal_reading, measures, operation_minutes
 from tallystick.storage.rows.jobs import OPEN
 from tallystick.storage.rows.operation_minutes import Minute, quantile
-from tallystick_steward.readings import DAY, HOUR, MINUTE, SECOND, share_of
+from tallystick_steward.following import DAY, HOUR, MINUTE, SECOND
+from tallystick_steward.readings import share_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _QUANTILES = (0.5, 0.95, 0.99)

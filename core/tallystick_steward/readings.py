@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from tallystick.memory import MemoryContext
 from tallystick.records import JournalEntry
@@ -19,7 +18,6 @@ from tallystick.storage.rows import (
     journal,
     journal_reading,
     measures,
-    memories,
     operation_minutes,
     scopes,
     settings_rows,
@@ -27,13 +25,17 @@ from tallystick.storage.rows import (
 from tallystick.storage.rows.measures import Calls, Ended
 from tallystick.storage.rows.operation_minutes import Minute, quantile
 from tallystick.upkeep.erase import PENDING
+from tallystick_steward.following import (
+    DAY,
+    HOUR,
+    MINUTE,
+    QUARTER,
+    SECOND,
+    Counted,
+    caller_of,
+    follow,
+)
 
-SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
-QUARTER = 15 * MINUTE
-DAY = 24 * HOUR
-_MOST_ENTRIES = 50_000
-"""Entries of a day that spikes are looked for in, the newest."""
-_MOST_SPEAKERS = 2_000
 _FREEZES = {"mutations": scopes.FROZEN, "autonomy": scopes.AUTONOMY_FROZEN}
 OF_THE_TEXT = frozenset({"text_refused", "model_refused"})
 """Codes of jobs that failed by their own text: nothing else is wrong then."""
@@ -134,7 +136,7 @@ def read(context: MemoryContext) -> Readings:
     folder = context.store.location.folder
     with context.store.database.read() as connection:
         database_now, leased = measures.leases(connection)
-        day = journal_reading.sequence_at(connection, now - DAY) - 1
+        forgot, forged = follow(context, connection, now)
         backups = lately(connection, "tally.backup", limit=1)
         first = lately(connection, limit=1, newest=False)
         return Readings(
@@ -152,14 +154,25 @@ def read(context: MemoryContext) -> Readings:
             made_at=first[0].at if first else None,
             unembedded_scopes=len(unembedded(connection, context)),
             has_embedder=context.settled_fingerprint() is not None,
-            deletes=_spikes(_forgotten(connection, day, now), limits.deletes, limits.spike_factor),
-            reads=_spikes(_given(connection, now), limits.reads, limits.spike_factor),
+            deletes=_spikes(_in_hours(forgot, now), limits.deletes, limits.spike_factor),
+            reads=_spikes(
+                (
+                    (caller_of(json.loads(actor)), hour, count)
+                    for actor, hour, count in journal_reading.read_counts(connection, now, HOUR)
+                ),
+                limits.reads,
+                limits.spike_factor,
+            ),
             undone=sum(
                 count
                 for (_, state), count in measures.proposals_by_state(connection, now - DAY).items()
                 if state == "undone"
             ),
-            forged=_forged(context, connection, now, limits.forged),
+            forged={
+                caller: count
+                for caller, count in _since(forged, (now - QUARTER) // MINUTE).items()
+                if count >= limits.forged
+            },
             frozen=[
                 what for what, name in _FREEZES.items() if scopes.is_frozen(connection, name=name)
             ],
@@ -196,12 +209,6 @@ def unembedded(connection: Connection, context: MemoryContext) -> list[int]:
     return sorted(search.scopes_missing_vectors(connection, fingerprint, local_embedder=True))
 
 
-def caller_of(actor: Mapping[str, Any]) -> str:
-    """Return the name of a caller in the journal: the user, with the agent that acted."""
-    user, agent = actor.get("user"), actor.get("agent")
-    return f"{user}/{agent}" if agent else str(user)
-
-
 def _free_share(folder: str) -> float | None:
     try:
         usage = shutil.disk_usage(folder)
@@ -210,22 +217,19 @@ def _free_share(folder: str) -> float | None:
     return usage.free / usage.total if usage.total else None
 
 
-def _forgotten(connection: Connection, day: int, now: int) -> Iterable[tuple[str, int, int]]:
-    """Yield who forgot how many memories in which hour of the last day, counted back from now."""
-    entries: Iterable[JournalEntry] = journal_reading.after(
-        connection, day, events=("memory.forget",), limit=_MOST_ENTRIES, newest=True
-    )
-    for entry in entries:
-        yield caller_of(entry.actor), max(0, now - entry.at) // HOUR, 1
+def _in_hours(counted: Counted, now: int) -> Iterator[tuple[str, int, int]]:
+    """Yield who did how much in which hour, counted back from now."""
+    for (caller, minute), count in counted.items():
+        yield caller, max(0, now // MINUTE - minute) // 60, count
 
 
-def _given(connection: Connection, now: int) -> Iterable[tuple[str, int, int]]:
-    """Yield who was given how many memories in which hour of the last day."""
-    for hour in range(24):
-        until = now - hour * HOUR + (hour == 0)
-        counts = journal_reading.read_counts(connection, now - (hour + 1) * HOUR, until)
-        for actor, count in counts.items():
-            yield caller_of(json.loads(actor)), hour, count
+def _since(counted: Counted, minute: int) -> Counter[str]:
+    """Return who did how much since a minute."""
+    found: Counter[str] = Counter()
+    for (caller, at), count in counted.items():
+        if at >= minute:
+            found[caller] += count
+    return found
 
 
 def _spikes(counted: Iterable[tuple[str, int, int]], least: int, factor: float) -> list[Spike]:
@@ -241,28 +245,3 @@ def _spikes(counted: Iterable[tuple[str, int, int]], least: int, factor: float) 
         if by_hour[0] >= least and by_hour[0] > factor * usual:
             spikes.append(Spike(caller, by_hour[0], usual))
     return spikes
-
-
-def _forged(context: MemoryContext, connection: Connection, now: int, least: int) -> dict[str, int]:
-    """Return the callers of 15 minutes who named another user as the speaker of so many memories
-    in a private scope, where nobody else speaks to the tally.
-    """
-    since = journal_reading.sequence_at(connection, now - QUARTER) - 1
-    added = journal_reading.after(
-        connection, since, events=("memory.add",), limit=_MOST_SPEAKERS, newest=True
-    )
-    added = [entry for entry in added if entry.stream.startswith("scope:private:")]
-    if len(added) < least:
-        return {}
-    counts: Counter[str] = Counter()
-    users: dict[str, bool] = {}
-    ids = [entry.subject_id for entry in added if entry.subject_id is not None]
-    speakers = memories.speakers_of(connection, ids)
-    for entry in added:
-        speaker = speakers.get(entry.subject_id or "")
-        if speaker is None or speaker == entry.actor.get("user"):
-            continue
-        if speaker not in users:
-            users[speaker] = speaker in context.gate.users_among([speaker])
-        counts[caller_of(entry.actor)] += users[speaker]
-    return {caller: count for caller, count in counts.items() if count >= least}

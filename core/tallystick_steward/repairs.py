@@ -29,8 +29,9 @@ from tallystick.upkeep import retention
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.retention import Windows, require_operator
 from tallystick_steward import taking_back
+from tallystick_steward.following import DAY, HOUR, MINUTE
 from tallystick_steward.health import judge
-from tallystick_steward.readings import DAY, HOUR, MINUTE, lately, read, unembedded
+from tallystick_steward.readings import lately, read, unembedded
 from tallystick_steward.requeueing import Choice
 from tallystick_steward.taking_back import Selection
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from tallystick.records import Job, JournalEntry
 from tallystick.storage import Connection
 from tallystick.storage.rows import job_list, jobs, measures
-from tallystick_steward.readings import HOUR, MINUTE, OF_THE_TEXT, lately
+from tallystick_steward.following import HOUR, MINUTE
+from tallystick_steward.readings import OF_THE_TEXT, lately
 
 _MOST_ANEW = 3
 """Times that a job is started anew without a person."""

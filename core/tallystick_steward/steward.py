@@ -38,6 +38,7 @@ from tallystick_steward.alerts import standing, update
 from tallystick_steward.analytics import Analysis, analyse, timeline
 from tallystick_steward.backfill import backfill
 from tallystick_steward.events import EventSubscription, Page, newest_cursor, read_events
+from tallystick_steward.following import DAY
 from tallystick_steward.health import judge
 from tallystick_steward.loop import resume
 from tallystick_steward.repairs import Act, Repairs
@@ -272,7 +273,7 @@ class Steward(Part):
         self._require_operator()
         self._services.meter.flush()
         ago = self._view._ago(since, "since")
-        moment = self._services.store.clock.now() - readings.DAY if ago is None else ago
+        moment = self._services.store.clock.now() - DAY if ago is None else ago
         return analyse(self._services.memory, analysis, moment)
 
     def timeline(

@@ -27,7 +27,7 @@ from tallystick.storage.rows import (
     proposals,
     scopes,
 )
-from tallystick_steward.readings import caller_of
+from tallystick_steward.following import caller_of
 
 _EVENTS = ("memory.add", "memory.forget", "memory.update")
 _MOST = 1_000

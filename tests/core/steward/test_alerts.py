@@ -11,13 +11,15 @@ from tests.core.steward.jobs_of_tests import add_jobs, set_jobs
 from tallystick.errors import Denied, InvalidInput, InvalidRecord
 from tallystick.records import Actor, Alert, AlertLimits
 from tallystick.settings import Settings
-from tallystick.storage.rows import operation_minutes
+from tallystick.storage.rows import journal_reading, operation_minutes
 from tallystick.storage.rows.operation_minutes import Minute, bucket_of
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
+from tallystick.testing import StepClock
 from tallystick_steward import Steward
+from tallystick_steward.following import HOUR, MINUTE
 from tallystick_steward.health import judge
-from tallystick_steward.readings import HOUR, MINUTE, read
+from tallystick_steward.readings import read
 
 OpenTally = Callable[..., Tally]
 OPERATOR = Actor(user="olga", role="operator")
@@ -103,6 +105,35 @@ def test_a_caller_who_forgets_much_raises_one_alert_until_it_ends(open_tally: Op
         }
         end()
     assert [(each.name, each.state) for each in told] == [("delete_spike", "raised")]
+
+
+def test_a_look_reads_what_came_since_the_last_one_and_counts_it_once(
+    open_tally: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    glances = journal_reading.glances
+
+    def counted(*arguments: Any, **options: Any) -> list[journal_reading.Glance]:
+        found = glances(*arguments, **options)
+        seen.append(len(found))
+        return found
+
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        bound, memory = tally.bind(ADA), services_of(tally).memory
+        ids = _remember_many(tally, ADA, 30)
+        for memory_id in ids[:20]:
+            bound.forget(memory_id, reason="a sweep")
+        # On a server the youngest are read again: they may still be joined by earlier ones.
+        clock.advance(seconds=60)
+        assert [(each.caller, each.count) for each in read(memory).deletes] == [("ada", 20)]
+        monkeypatch.setattr(journal_reading, "glances", counted)
+        assert [each.count for each in read(memory).deletes] == [20]
+        for memory_id in ids[20:]:
+            bound.forget(memory_id, reason="a sweep")
+        assert [each.count for each in read(memory).deletes] == [30]
+        assert [each.count for each in read(memory).deletes] == [30]
+    assert max(seen, default=0) <= 10
 
 
 def test_a_listener_that_fails_stops_no_alert(open_sqlite: OpenTally) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select
 
+from tallystick.errors import CorruptTally
 from tallystick.records import JournalEntry
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.dialects import is_postgres
@@ -65,23 +68,60 @@ def after(
     return [read_row(row) for row in connection.execute(query.order_by(order).limit(limit))]
 
 
+class Glance(NamedTuple):
+    """As much of an entry as is counted."""
+
+    sequence: int
+    subject_id: str | None
+    at: int
+    actor: Mapping[str, Any]
+
+    def __hash__(self) -> int:
+        return self.sequence
+
+
+def glances(
+    connection: Connection, event: str, *, after: int, until: int, streams: str, limit: int
+) -> list[Glance]:
+    """Return the entries of an event behind a sequence, up to another one, in the streams whose
+    names begin so, newest first.
+    """
+    columns = select(_j.c.sequence, _j.c.stream, _j.c.position, _j.c.subject_id, _j.c.body)
+    query = columns.where(
+        _j.c.event == event,
+        _j.c.sequence > after,
+        _j.c.sequence <= until,
+        _j.c.stream.startswith(streams, autoescape=True),
+    )
+    rows = connection.execute(query.order_by(_j.c.sequence.desc()).limit(limit))
+    found = []
+    for row in rows:
+        try:
+            body = json.loads(row.body)
+            found.append(Glance(row.sequence, row.subject_id, int(body["at"]), body["actor"]))
+        except (ValueError, KeyError, TypeError) as error:
+            place = f"{row.stream}#{row.position}"
+            raise CorruptTally(f"Journal entry {place} is not readable.") from error
+    return found
+
+
 def count_events(connection: Connection, after: int = 0) -> dict[str, int]:
     """Return the number of entries behind a sequence, by event."""
     query = select(_j.c.event, func.count().label("n")).where(_j.c.sequence > after)
     return {row.event: int(row.n) for row in connection.execute(query.group_by(_j.c.event))}
 
 
-def read_counts(connection: Connection, since: int, until: int) -> dict[str, int]:
-    """Return the number of memories that were given since a moment and before another one, by the
-    actor as the access log has it.
+def read_counts(connection: Connection, now: int, hour: int) -> list[tuple[str, int, int]]:
+    """Return how many memories were given in each of the 24 hours before a moment, by the actor as
+    the access log has it, and the hour, counted back; an hour in microseconds.
     """
-    first = _first_read(connection, since)
+    first, back = _first_read(connection, now - 24 * hour), (now - _a.c.at) // hour
     query = (
-        select(_a.c.actor, func.sum(_a.c.results).label("n"))
-        .where(_a.c.id >= first, _a.c.at >= since, _a.c.at < until)
-        .group_by(_a.c.actor)
+        select(_a.c.actor, back.label("back"), func.sum(_a.c.results).label("n"))
+        .where(_a.c.id >= first, _a.c.at > now - 24 * hour)
+        .group_by(_a.c.actor, back)
     )
-    return {row.actor: int(row.n) for row in connection.execute(query)}
+    return [(row.actor, max(0, int(row.back)), int(row.n)) for row in connection.execute(query)]
 
 
 def _first_read(connection: Connection, moment: int) -> int:
