@@ -22,7 +22,8 @@ from tests.claude_code import ask, program_in
 
 from tallystick.errors import Denied, InvalidInput, StorageError
 from tallystick.records import Actor, PolicyConditions, PolicyRule
-from tallystick.tally import Tally
+from tallystick.tally import BoundTally, Tally
+from tallystick.testing.adapter_contract import AdapterContract
 from tallystick_claude_agent import TallyHooks, TallySessionStore
 
 OpenTally = Callable[..., Tally]
@@ -276,3 +277,21 @@ async def test_a_hook_that_fails_stops_a_tool_where_there_are_rules(
     # The tally is closed now.
     answered = await ask(claude, "Go", script, hooks={"PreToolUse": hooks["PreToolUse"]})
     assert "Bash ran" not in (answered.result or "")
+
+
+class TestAdapterContract(AdapterContract):
+    """What a prompt gets, and what a tool leaves, is what direct calls give and leave."""
+
+    verbs = frozenset({"context", "tool_call"})
+
+    @pytest.fixture(autouse=True)
+    def _program(self, claude: str) -> None:
+        self.program = claude
+
+    def context(self, bound: BoundTally, query: str) -> str:
+        hooks = TallyHooks(bound).hooks()
+        return asyncio.run(ask(self.program, query, hooks=hooks)).result or ""
+
+    def tool_call(self, bound: BoundTally, value: int) -> None:
+        call = {"name": "double", "input": {"value": value}, "result": 2 * value}
+        asyncio.run(ask(self.program, "Go", {"calls": [call]}, hooks=TallyHooks(bound).hooks()))
