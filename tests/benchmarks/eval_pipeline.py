@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from tests.benchmarks.measures import Measure, figure, least, lines, missed, most
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.errors import StateConflict
@@ -163,29 +165,25 @@ def questions_over_two_memories() -> dict[str, float]:
     return {f"R@10, {name}": share for name, share in shares.items()}
 
 
-BARS = {
-    "changed without a person": (0.0, 0.0),
-    "right ones that wait": (1.0, 1.0),
-    "void ones discarded": (1.0, 1.0),
-    "carried out and taken back": (1.0, 1.0),
-    "R@10, with the graph": (0.7, 1.0),
-}
+def measures() -> Iterator[Measure]:
+    """Yield every figure beside its bar."""
+    for model, errs in (("a right model", False), ("a model that errs", True)):
+        changed, waiting, void, undone = proposals_of(Model(errs=errs)).values()
+        yield most(f"{model}: changed without a person", changed, 0, "wrong change")
+        yield least(f"{model}: right ones that wait", waiting, 1, "lost proposal")
+        yield least(f"{model}: void ones discarded", void, 1, "wrong target")
+        yield least(f"{model}: carried out and taken back", undone, 1, "review")
+    shares = questions_over_two_memories()
+    yield figure("questions over two memories: R@10, without", shares["R@10, without"], "recall")
+    with_it = shares["R@10, with the graph"]
+    yield least("questions over two memories: R@10, with the graph", with_it, 0.7, "recall")
 
 
 def main() -> int:
     """Print every figure beside its bar; return 1 where one is missed."""
-    missed = 0
-    for title, figures in (
-        ("A model that is right", proposals_of(Model(errs=False))),
-        ("A model that is wrong every second time", proposals_of(Model(errs=True))),
-        ("Questions over two memories", questions_over_two_memories()),
-    ):
-        print(title)
-        for name, value in figures.items():
-            low, high = BARS.get(name, (0.0, 1.0))
-            missed += not low <= value <= high
-            print(f"  {name:30} {value:8.3f}   {'' if low <= value <= high else 'MISSED'}")
-    return 1 if missed else 0
+    found = list(measures())
+    print(*lines(found), sep="\n")
+    return 1 if missed(found) else 0
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import json
 import random
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -34,6 +34,7 @@ from tests.benchmarks.eval_learning import Script
 from tests.benchmarks.eval_recall import OWN_SETS
 from tests.benchmarks.eval_recall import load as load_conversations
 from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
+from tests.benchmarks.measures import Measure, figure, least, most
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ports import Embedder
@@ -488,6 +489,7 @@ class Score:
         ]
 
 
+OURS, _OTHER = "working set", "FTS5, any score"
 HEADS = ("needed", "useful", "silent", "outdated alone", "new tokens", "standing tokens")
 
 
@@ -593,6 +595,37 @@ def answered_unrelated(
         finally:
             memory.close()
     return counts
+
+
+def measures_of(
+    dialogues: Sequence[Dialogue], *, step: int = 1, rows: Iterable[str] = ()
+) -> Iterator[Measure]:
+    """Yield the figures of the rows, by default of all, and how the working set stands beside FTS5.
+
+    The bars are those of a comparison within one run: more of what is needed is shown, a larger
+    part of what is shown is useful, more idle turns stay silent, and less is shown that is over.
+    """
+    scores = {name: measure(dialogues, ROWS[name])["all"] for name in rows or ROWS}
+    for name, one in scores.items():
+        yield figure(f"{name}: needed, percent", 100 * one.met / max(1, one.needs), "needed")
+        yield figure(f"{name}: useful, percent", 100 * one.useful / max(1, one.shown), "useless")
+        yield figure(f"{name}: silent, percent", 100 * one.silent / max(1, one.idle), "noise")
+        yield figure(f"{name}: outdated alone", one.outdated, "outdated")
+        yield figure(
+            f"{name}: standing tokens", one.standing / _CHARS / max(1, one.turns), "tokens"
+        )
+    ours, theirs = scores[OURS], scores[_OTHER]
+    yield least("needed, times FTS5", ours.met / max(1, theirs.met), 1.3, "needed")
+    useful = (ours.useful / max(1, ours.shown)) / (theirs.useful / max(1, theirs.shown))
+    yield least("useful, times FTS5", useful, 1, "useless")
+    yield least("silent turns more than FTS5", ours.silent - theirs.silent, 1, "noise")
+    yield most("outdated more than FTS5", ours.outdated - theirs.outdated, -1, "outdated")
+    most_tokens = ours.standing / _CHARS / max(1, ours.turns)
+    yield most("standing tokens of the working set", most_tokens, _BUDGET, "tokens")
+    counts = answered_unrelated(dialogues, step=step).values()
+    answered, asked = (sum(each[place] for each in counts) for place in (0, 1))
+    share = 100 * answered / max(1, asked)
+    yield most(f"unrelated requests answered of {asked}, percent", share, 5, "noise")
 
 
 def main() -> None:

@@ -17,34 +17,28 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import trafilatura
-from rich.console import Console
-from rich.table import Table
+from tests.benchmarks.measures import TIME, Measure, figure, lines, missed, most
 from tests.hostile_files import write_hostile, write_plain
 
 from tallystick_ingest import pdf_text
 from tallystick_ingest.extracting import Unextractable, extract
 
+FILES, ROUNDS = 40, 3
 _BAR = 2.0
 _KINDS = {".html": "text/html", ".pdf": "application/pdf"}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure both, print a table, and return whether one is above the bar."""
-    parser = argparse.ArgumentParser(description="Extraction beside its libraries alone.")
-    parser.add_argument("--files", type=int, default=40, help="plain pages, and as many PDFs")
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args(arguments)
-    table = Table("set", "kind", "files", "MB", "libraries s", "ours s", "ratio")
-    is_above = False
+def measures(files: int = FILES, rounds: int = ROUNDS) -> Iterator[Measure]:
+    """Yield the seconds of both sides, on so many plain pages and PDFs and on the hostile set."""
     with tempfile.TemporaryDirectory() as folder:
         sets = {"plain": Path(folder, "plain"), "hostile": Path(folder, "hostile")}
-        write_plain(sets["plain"], options.files)
+        write_plain(sets["plain"], files)
         write_hostile(sets["hostile"])
         for suffix in _KINDS:  # libraries load before they are measured
             first = _files(sets["plain"], suffix)[:1]
@@ -54,27 +48,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, place in sets.items():
             alone = ours = 0.0
             for suffix in _KINDS:
-                files = _files(place, suffix)
+                bodies = _files(place, suffix)
                 sides = [
-                    (_seconds(_alone, files, suffix), _seconds(_ours, files, suffix))
-                    for _ in range(options.rounds)
+                    (_seconds(_alone, bodies, suffix), _seconds(_ours, bodies, suffix))
+                    for _ in range(rounds)
                 ]
-                first, second = (min(side) for side in zip(*sides, strict=True))
-                alone, ours = alone + first, ours + second
-                size = sum(len(body) for body in files) / 1_000_000
-                table.add_row(name, suffix, *_row(len(files), size, first, second))
-            table.add_row(name, "all", "", "", *_row(0, 0.0, alone, ours)[2:])
-            is_above |= ours > _BAR * alone
-    Console().print(table)
-    return int(is_above)
+                first_side, second = (min(side) for side in zip(*sides, strict=True))
+                alone, ours = alone + first_side, ours + second
+                size = sum(len(body) for body in bodies) / 1_000_000
+                of = f"{len(bodies)} {name} {suffix[1:]} files, {size:.1f} MB"
+                yield figure(f"{of}: libraries, s", first_side, TIME)
+                yield figure(f"{of}: ours, s", second, TIME)
+            yield most(f"extraction of {name} files, times libraries", ours / alone, _BAR, TIME)
+
+
+def main() -> int:
+    """Measure both, print each figure, and return whether a bar is missed."""
+    parser = argparse.ArgumentParser(description="Extraction beside its libraries alone.")
+    parser.add_argument("--files", type=int, default=FILES, help="plain pages, and as many PDFs")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    found = list(measures(**vars(parser.parse_args())))
+    print(*lines(found), sep="\n")
+    return 1 if missed(found) else 0
 
 
 def _files(folder: Path, suffix: str) -> list[bytes]:
     return [path.read_bytes() for path in sorted(folder.glob(f"*{suffix}"))]
-
-
-def _row(count: int, size: float, alone: float, ours: float) -> tuple[str, str, str, str, str]:
-    return (str(count), f"{size:.1f}", f"{alone:.2f}", f"{ours:.2f}", f"{ours / alone:.2f}")
 
 
 def _seconds(work: Callable[[list[bytes], str], None], files: list[bytes], suffix: str) -> float:

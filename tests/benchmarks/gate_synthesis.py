@@ -17,10 +17,12 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+from tests.benchmarks.measures import TIME, Measure, figure, least, lines, missed, most
 from tests.benchmarks.synthesis_claims import CLAIMS, DIGEST, make_claims
 
 from tallystick import Actor, Tally
@@ -44,6 +46,7 @@ from tallystick_synthesis.templates import output_types
 ALICE, BOB = Actor(user="alice"), Actor(user="bob")
 FORBIDDEN = ("quokkavault", "wombatcipher", "narwhalkey")
 """Words of what is hidden, of what was forgotten, and of somebody else's."""
+LARGE = 100_000
 KILLED = ("plan", "sections", "draft", "verify", "remember")
 _CORRECTIONS = ("mark_wrong", "mark_stale", "hide", "redact", "delete")
 _ROUNDS = 7
@@ -97,7 +100,7 @@ def keep(bound: BoundTally, run: SynthesisRun) -> str:
     return kept
 
 
-def measure_sections() -> dict[str, Any]:
+def measure_sections() -> Iterator[Measure]:
     """Count the sections of every type that say something, and those of them with source ids."""
     said = with_sources = sentences = quoted = 0
     with tempfile.TemporaryDirectory() as folder, opened(folder) as tally:
@@ -114,16 +117,12 @@ def measure_sections() -> dict[str, Any]:
                 if section.sentences:
                     said += 1
                     with_sources += bool(collected[section.number].source_ids)
-    return {
-        "sections": said,
-        "with source ids": with_sources,
-        "sentences": sentences,
-        "quoted": quoted,
-        "ok": said == with_sources > 0 and sentences == quoted,
-    }
+    yield least("sections that say something", said, 1, "section")
+    yield most("sections without source ids", said - with_sources, 0, "source")
+    yield most(f"sentences of {sentences} that are not quoted", sentences - quoted, 0, "source")
 
 
-def measure_claims() -> dict[str, Any]:
+def measure_claims() -> Iterator[Measure]:
     """Count what verification lists of the planted and of the supported sentences."""
     body = CLAIMS.read_bytes()
     is_same = hashlib.sha256(body).hexdigest() == DIGEST.read_text().split()[0]
@@ -141,19 +140,15 @@ def measure_claims() -> dict[str, Any]:
     planted = ("number", "name", "other_section", "invented")
     of = sum(counts[f"{name} of"] for name in planted)
     listed = sum(counts[f"{name} listed"] for name in planted)
-    return {
-        "digest": is_same,
-        "planted": of,
-        "planted listed": listed,
-        "opposites": counts["opposite of"],
-        "opposites passed": counts["opposite settled"],
-        "supported": counts["supported of"],
-        "supported listed": counts["supported listed"],
-        "ok": is_same
-        and listed >= 0.95 * of
-        and counts["opposite settled"] == 0
-        and counts["supported listed"] <= 0.10 * counts["supported of"],
-    }
+    yield most("claims whose digest differs", not is_same, 0, "corpus")
+    for name in planted:
+        share = 100 * counts[f"{name} listed"] / counts[f"{name} of"]
+        yield figure(f"planted, {name.replace('_', ' ')}: listed, percent", share, "unsupported")
+    yield least(f"planted claims of {of} listed, percent", 100 * listed / of, 95, "unsupported")
+    passed, opposites = counts["opposite settled"], counts["opposite of"]
+    yield most(f"opposites of {opposites} that pass", passed, 0, "opposite")
+    supported, wrong = counts["supported of"], 100 * counts["supported listed"]
+    yield most(f"supported of {supported} listed, percent", wrong / supported, 10, "false alarm")
 
 
 def _section(texts: list[str]) -> CollectedSection:
@@ -280,7 +275,7 @@ def _outputs(bound: BoundTally, run: SynthesisRun) -> list[str]:
     return [*texts, bound.get(artifact).dumps(), bound.pack("the document").text]
 
 
-def measure_attacks() -> dict[str, Any]:
+def measure_attacks() -> Iterator[Measure]:
     """Count the attacks after which a forbidden word stands in any byte that came of them, and
     pages with an element that somebody smuggled in.
     """
@@ -315,7 +310,8 @@ def measure_attacks() -> dict[str, Any]:
             leaks.append(name)
         if any("<html" in text and _is_smuggled(text) for text in texts):
             leaks.append(f"{name}: page")
-    return {"attacks": count, "leaks": leaks, "ok": count == 40 and not leaks}
+    yield least("attacks", count, 40, "attack")
+    yield most(f"leaks of {count} attacks", len(leaks), 0, "leak", ", ".join(leaks))
 
 
 def _is_smuggled(page: str) -> bool:
@@ -323,7 +319,7 @@ def _is_smuggled(page: str) -> bool:
     return any(f"<{name}" in body for name in ("script", "img", "a ", "iframe", "form"))
 
 
-def measure_corrections() -> dict[str, Any]:
+def measure_corrections() -> Iterator[Measure]:
     """Correct 20 memories, one by one: every artifact that cites it is stale, and no other one."""
     wrong: list[str] = []
     with tempfile.TemporaryDirectory() as folder, opened(folder) as tally:
@@ -353,10 +349,11 @@ def measure_corrections() -> dict[str, Any]:
             now = cited.keys() - fresh
             if named != expected or now != stale:
                 wrong.append(memory_id)
-    return {"corrections": number + 1, "wrong": wrong, "ok": number == 19 and not wrong}
+    yield least("corrections", number + 1, 20, "stale")
+    yield most("corrections after which something else is stale", len(wrong), 0, "stale")
 
 
-def measure_equality() -> dict[str, Any]:
+def measure_equality() -> Iterator[Measure]:
     """Make two runs of one request; compare every byte but ids and times of the runs."""
     with tempfile.TemporaryDirectory() as folder, opened(folder) as tally:
         bound = tally.bind(ALICE)
@@ -367,10 +364,11 @@ def measure_equality() -> dict[str, Any]:
             own = ("id", "created_at", "updated_at", "recordings")
             body = {name: value for name, value in run.dump().items() if name not in own}
             bodies.append(json.dumps(body, sort_keys=True).encode())
-    return {"bytes": len(bodies[0]), "ok": bodies[0] == bodies[1]}
+    of = f"two runs of {len(bodies[0]):,} bytes that differ"
+    yield most(of, bodies[0] != bodies[1], 0, "determinism")
 
 
-def measure_kills() -> dict[str, Any]:
+def measure_kills() -> Iterator[Measure]:
     """Kill a process at each stage, before and behind its commit, and go on by the run's id."""
     wrong: list[str] = []
     for stage in KILLED:
@@ -378,7 +376,15 @@ def measure_kills() -> dict[str, Any]:
             with tempfile.TemporaryDirectory() as folder:
                 with opened(folder) as tally:
                     fill(tally.bind(ALICE))
-                command = [sys.executable, "-m", __spec__.name, "--child", folder, stage, when]
+                command = [
+                    sys.executable,
+                    "-m",
+                    "tests.benchmarks.gate_synthesis",
+                    "--child",
+                    folder,
+                    stage,
+                    when,
+                ]
                 done = subprocess.run(command, check=False, capture_output=True, text=True)
                 if done.returncode != -signal.SIGKILL:
                     wrong.append(f"{stage} {when}: {done.stderr[-300:]}")
@@ -392,7 +398,7 @@ def measure_kills() -> dict[str, Any]:
                     artifacts = bound.memories(kinds=["artifact"])
                     if len(synthesis.runs()) != 1 or len(artifacts) != 1:
                         wrong.append(f"{stage} {when}")
-    return {"kills": 2 * len(KILLED), "wrong": wrong, "ok": not wrong}
+    yield most(f"kills of {2 * len(KILLED)} that lose or repeat", len(wrong), 0, "kill")
 
 
 def _go_on(synthesis: Synthesis, run: SynthesisRun) -> None:
@@ -425,7 +431,7 @@ def be_killed(folder: str, stage: str, when: str) -> None:
         _go_on(synthesis, synthesis.plan("the ledger"))
 
 
-def measure_cost(memories: int) -> dict[str, Any]:
+def measure_cost(memories: int) -> Iterator[Measure]:
     """Compare the CPU of a plan, and of ten sections, with that of a recall in the same run: the
     median of some rounds, since a collection of garbage takes as long as thirty recalls.
     """
@@ -463,13 +469,10 @@ def measure_cost(memories: int) -> dict[str, Any]:
             sections.append(_cpu(lambda: synthesis.sections(runs[0].id)) / recall)  # noqa: B023
             recalls.append(recall)
     plan, ten = statistics.median(plans), statistics.median(sections)
-    return {
-        "memories": memories,
-        "recall ms": round(1_000 * statistics.median(recalls), 1),
-        "plan recalls": round(plan, 1),
-        "ten sections recalls": round(ten, 1),
-        "ok": plan <= 5 and ten <= 15,
-    }
+    among = f"among {memories:,} memories"
+    yield figure(f"a recall {among}, CPU ms", 1_000 * statistics.median(recalls), TIME)
+    yield most(f"a plan {among}, recalls", plan, 5, TIME)
+    yield most(f"ten sections {among}, recalls", ten, 15, TIME)
 
 
 def _cpu(function: Callable[[], object]) -> float:
@@ -478,36 +481,38 @@ def _cpu(function: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def main() -> None:
-    """Measure everything, print it, and exit with 1 where a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large", type=int, default=100_000, help="memories of the large tally")
-    parser.add_argument("--only", nargs="*", default=())
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.child:
-        be_killed(*given.child)
-        return
-    sizes = sorted({10_000, given.large})
-    bars: dict[str, Callable[[], dict[str, Any]]] = {
+def measures(large: int = LARGE, only: Sequence[str] = ()) -> Iterator[Measure]:
+    """Yield every figure beside its bar; `only` are beginnings of the names of parts."""
+    parts: dict[str, Callable[[], Iterator[Measure]]] = {
         "sections": measure_sections,
         "claims": measure_claims,
         "attacks": measure_attacks,
         "corrections": measure_corrections,
         "equality": measure_equality,
         "kills": measure_kills,
-        **{f"cost {size}": lambda size=size: measure_cost(size) for size in sizes},  # type: ignore[misc]
+        **{f"cost {size}": partial(measure_cost, size) for size in sorted({10_000, large})},
     }
-    missed = []
-    for name, measure in bars.items():
-        if given.only and not any(name.startswith(each) for each in given.only):
-            continue
-        found = measure()
-        print(f"{name}: {json.dumps(found)}", flush=True)
-        if not found["ok"]:
-            missed.append(name)
-    print("missed: " + ", ".join(missed) if missed else "every bar is held")
-    sys.exit(1 if missed else 0)
+    for name, measure in parts.items():
+        if not only or any(name.startswith(each) for each in only):
+            yield from measure()
+
+
+def main() -> None:
+    """Measure everything, print it, and exit with 1 where a bar is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--large", type=int, default=LARGE, help="memories of the large tally")
+    parser.add_argument("--only", nargs="*", default=())
+    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        be_killed(*given.child)
+        return
+    found = []
+    for each in measures(given.large, given.only):
+        print(*lines([each]), flush=True)
+        found.append(each)
+    print("every bar is held" if not missed(found) else "a bar is missed")
+    sys.exit(1 if missed(found) else 0)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,15 @@
 
     python -m tests.benchmarks.ingest_gate [--only killed speed] [--messages 10000 --kills 50]
 
-It prints a table and exits with 1 where a bar fails. Everything is local: the mailbox, the site and
-the files are written here, and no network is used.
+It prints a table and exits with 1 where a bar is missed. Everything is local: the mailbox, the site
+and the files are written here, and no network is used.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -17,14 +18,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-from rich.console import Console
-from rich.table import Table
 from tests.benchmarks import extraction, ingest, ingest_kills, library
+from tests.benchmarks.measures import TIME, Measure, least, lines, missed, most
 from tests.hostile_files import write_hostile
 
 from tallystick import Actor, Tally
@@ -33,29 +33,20 @@ from tallystick.tally.services import services_of
 from tallystick_ingest import Ingest
 from tallystick_sources.crawl import CrawlSource
 
+MESSAGES, KILLS, PAGES, FILES, ROUNDS = 10_000, 50, 1_000, 1_000, 3
 _ADA = ingest_kills.ADA
 _BOB = Actor(user="bob", projects=frozenset({"apollo"}))
 _ROOT = Path(__file__).parents[2]
 _MEGABYTE = 1_024 * 1_024
 
 
-class Bar(NamedTuple):
-    """One promise."""
-
-    what: str
-    measured: str
-    wanted: str
-    holds: bool
-
-
-def killed(place: Path, messages: int, kills: int) -> Iterator[Bar]:
+def killed(place: Path, messages: int, kills: int) -> Iterator[Measure]:
     """An import of a mailbox that is killed, and who finds what came of it."""
     done = ingest_kills.measure(place, messages, kills)
     name = f"mbox of {messages:,}, kill -9 at {kills - done.unkilled} points"
-    yield Bar(f"{name}: lost", str(done.lost), "0", done.lost == 0)
-    yield Bar(f"{name}: twice", str(done.twice), "0", done.twice == 0)
-    ratio = done.resumed / done.whole
-    yield Bar("processor time of the work, resumed", f"{ratio:.2f}", "≤ 1.20", ratio <= 1.2)
+    yield most(f"{name}: lost", done.lost, 0, "lost")
+    yield most(f"{name}: twice", done.twice, 0, "twice")
+    yield most("processor time of the work, resumed", done.resumed / done.whole, 1.2, TIME)
     with Tally.open(place / "killed", background=False) as tally:
         bound = tally.bind(_ADA)
         [newest] = Ingest(bound).imports()
@@ -63,11 +54,9 @@ def killed(place: Path, messages: int, kills: int) -> Iterator[Bar]:
             any(hit.content.startswith(word) for hit in bound.recall(word, limit=1))
             for word in _with_progress("asked for a word", messages)
         )
-        share = f"{found:,} with {newest.waiting:,} waiting for vectors"
-        is_before = newest.waiting == newest.counters.stored == messages
-        yield Bar(
-            "found by a word, before any vector", share, "all", found == messages and is_before
-        )
+        early = found if newest.waiting == newest.counters.stored == messages else 0
+        of = f"found by a word of {messages:,}, before any vector"
+        yield least(of, early, messages, "not found", f"{newest.waiting:,} wait for vectors")
         project = [tally.bind(actor, scope="project:apollo") for actor in (_ADA, _BOB)]
         shared = project[0].remember("Letters about herons are answered on Mondays.").id
         leaked = sum(
@@ -76,7 +65,7 @@ def killed(place: Path, messages: int, kills: int) -> Iterator[Bar]:
             for other in project
             for hit in other.recall(f"{word} letter heron", limit=5)
         )
-        yield Bar("private records in a project's recall", str(leaked), "0", leaked == 0)
+        yield most("private records in a project's recall", leaked, 0, "leak")
 
 
 def _with_progress(what: str, messages: int) -> Iterator[str]:
@@ -87,7 +76,7 @@ def _with_progress(what: str, messages: int) -> Iterator[str]:
         yield f"heron{number}q"
 
 
-def hostile(place: Path) -> Iterator[Bar]:
+def hostile(place: Path) -> Iterator[Measure]:
     """Files that somebody made to hurt whoever reads them."""
     count = write_hostile(place)
     script = _ROOT / "tests" / "core" / "ingest" / "hostile_reading.py"
@@ -101,11 +90,10 @@ def hostile(place: Path) -> Iterator[Bar]:
     )
     said: Any = json.loads(run.stdout) if run.returncode == 0 else {"outcomes": {}, "peaks": [0]}
     read = len(said["outcomes"])
-    yield Bar(
-        f"hostile set of {count}: taken or skipped", f"{read}", "all", read == count and count >= 60
-    )
+    yield least("hostile files", count, 60, "hostile file")
+    yield most("hostile files neither taken nor skipped", count - read, 0, "hostile file")
     peak = max(said["peaks"]) / _MEGABYTE
-    yield Bar("hostile set: memory", f"{peak:.0f} MB", "≤ 500 MB", 0 < peak <= 500)
+    yield most("hostile files: memory, MB", peak or math.inf, 500, "memory")
 
 
 class _Pages(BaseHTTPRequestHandler):
@@ -154,7 +142,7 @@ class PatientCrawl(CrawlSource):
         super().__init__(**options, clock=lambda: now[0], sleep=sleep)
 
 
-def crawled(place: Path, pages: int) -> Iterator[Bar]:
+def crawled(place: Path, pages: int) -> Iterator[Measure]:
     """A local site, at the polite rate, and a larger one twice."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Pages)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -167,7 +155,7 @@ def crawled(place: Path, pages: int) -> Iterator[Bar]:
         begun = ingest.start_import(address, adapter="crawl", options={"allow_private": True})
         services_of(tally).background.run_one(str(begun.job_id), "import")
         rate = 60 * ingest.import_status(begun.id).counters.stored / (time.monotonic() - start)
-        yield Bar("crawl at the polite rate", f"{rate:.0f} pages/min", "> 10", rate > 10)
+        yield least("crawl at the polite rate, pages a minute", rate, 10, TIME)
         _Pages.count = pages
         options: Any = {"allow_private": True, "depth": 5, "max_pages": 10 * pages}
         versions = []
@@ -178,19 +166,16 @@ def crawled(place: Path, pages: int) -> Iterator[Bar]:
         first, second = versions
         seen = second.unchanged + second.stored
         # The first thirty were there from the crawl before.
-        yield Bar(
-            f"second sync of {first.stored + first.duplicate:,} pages: versions",
-            f"{second.stored} of {seen:,}",
-            "0",
-            second.stored == 0 and seen >= pages,
-        )
+        of = f"second sync of {first.stored + first.duplicate:,} pages"
+        yield least(f"{of}: seen", seen, pages, "lost")
+        yield most(f"{of}: versions", second.stored, 0, "twice")
         broken = sum(count for path, count in _Pages.asked.items() if path.startswith("/secret/"))
-        yield Bar("requests that robots.txt forbids", str(broken), "0", broken == 0)
+        yield most("requests that robots.txt forbids", broken, 0, "robots")
     server.shutdown()
     server.server_close()
 
 
-def replayed(place: Path) -> Iterator[Bar]:
+def replayed(place: Path) -> Iterator[Measure]:
     """One record read again, twice."""
     folder = place / "files"
     folder.mkdir(parents=True)
@@ -205,10 +190,10 @@ def replayed(place: Path) -> Iterator[Bar]:
         before = [each.dump() for each in bound.memories(limit=500)]
         Ingest(bound).replay(done.id, "000003.md")
         is_same = before == [each.dump() for each in bound.memories(limit=500)]
-    yield Bar("replay twice", "changes nothing" if is_same else "changes", "nothing", is_same)
+    yield most("changes by a second replay", not is_same, 0, "twice")
 
 
-def speed(place: Path, files: int, rounds: int) -> Iterator[Bar]:
+def speed(place: Path, files: int, rounds: int) -> Iterator[Measure]:
     """Files a second beside a loop of one's own, and beside LlamaIndex's pipeline with Chroma."""
     folder = place / "files"
     folder.mkdir(parents=True)
@@ -238,59 +223,64 @@ def speed(place: Path, files: int, rounds: int) -> Iterator[Bar]:
         ratio = other.seconds / own.seconds
         rates = f"{files / own.seconds:,.0f} to {files / other.seconds:,.0f} files/s"
         used = f"{other.processor / own.processor:.2f} by processor time"
-        measured = f"{ratio:.2f} ({rates}; {used})"
-        yield Bar(f"import with vectors beside {name}", measured, f"≥ {bar}", ratio >= bar)
+        beside = f"import with vectors beside {name}"
+        yield least(beside, ratio, bar, TIME, f"{rates}; {used}")
 
 
-def asked(place: Path) -> Iterator[Bar]:
+def asked(place: Path) -> Iterator[Measure]:
     """Questions over the standard library's documentation."""
     found, count, digest = library.measure(place / "library", place)
     own = found.pop("import and recall")
     for name, other in found.items():
-        yield Bar(
-            f"R@5 of {count:,} sections, questions {digest[:8]}, beside {name}",
-            f"{own.recall:.3f} to {other.recall:.3f}",
-            "≥",
-            own.recall >= other.recall,
-        )
+        of = f"R@5 of {count:,} sections, questions {digest[:8]}, more than {name}"
+        more = own.recall - other.recall
+        yield least(of, more, 0, "recall", f"{own.recall:.3f} to {other.recall:.3f}")
 
 
-def extracted() -> Iterator[Bar]:
+def extracted() -> Iterator[Measure]:
     """The reading of pages and PDFs beside the libraries alone."""
-    failed = extraction.main(["--files", "40"])
-    yield Bar("extraction beside its libraries", "see its table", "≤ 2 times", not failed)
+    yield from extraction.measures(files=40)
+
+
+def measures(
+    messages: int = MESSAGES,
+    kills: int = KILLS,
+    pages: int = PAGES,
+    files: int = FILES,
+    rounds: int = ROUNDS,
+    only: Sequence[str] = (),
+) -> Iterator[Measure]:
+    """Yield every figure beside its bar; `only` are names of parts."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        parts = {
+            "hostile": hostile(place / "hostile"),
+            "crawled": crawled(place / "site", pages),
+            "replayed": replayed(place / "replayed"),
+            "extracted": extracted(),
+            "asked": asked(place / "asked"),
+            "speed": speed(place / "speed", files, rounds),
+            "killed": killed(place / "kills", messages, kills),
+        }
+        for part in only or parts:
+            yield from parts[part]
 
 
 def main() -> int:
     """Measure, print and return whether a bar fails."""
     parser = argparse.ArgumentParser(description="The gate of documents and sources.")
-    parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--pages", type=int, default=1_000)
-    parser.add_argument("--files", type=int, default=1_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="*", help="parts, such as killed or speed")
-    given = parser.parse_args()
-    table = Table("what", "measured", "bar", "", title="Documents and sources")
-    is_failed = False
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        parts = {
-            "hostile": hostile(place / "hostile"),
-            "crawled": crawled(place / "site", given.pages),
-            "replayed": replayed(place / "replayed"),
-            "extracted": extracted(),
-            "asked": asked(place / "asked"),
-            "speed": speed(place / "speed", given.files, given.rounds),
-            "killed": killed(place / "kills", given.messages, given.kills),
-        }
-        for part in given.only or parts:
-            for bar in parts[part]:
-                table.add_row(bar.what, bar.measured, bar.wanted, "" if bar.holds else "FAILS")
-                is_failed |= not bar.holds
-                print(f"{bar.what}: {bar.measured} ({bar.wanted})", flush=True)
-    Console().print(table)
-    return int(is_failed)
+    parser.add_argument("--messages", type=int, default=MESSAGES)
+    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--pages", type=int, default=PAGES)
+    parser.add_argument("--files", type=int, default=FILES)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--only", nargs="*", default=(), help="parts, such as killed or speed")
+    found = []
+    for each in measures(**vars(parser.parse_args())):
+        print(*lines([each]), flush=True)
+        found.append(each)
+    print("", *lines(found), sep="\n")
+    return 1 if missed(found) else 0
 
 
 if __name__ == "__main__":

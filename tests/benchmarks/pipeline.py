@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.measures import TIME, Measure, figure, least, lines, missed, most
+
 from tallystick import Actor, Tally
 from tallystick.errors import ModelUnavailable
 from tallystick.ports import StructuredAnswer
@@ -25,6 +27,8 @@ from tallystick.tally.memory_view import RememberMode
 from tallystick.tally.services import services_of
 from tallystick_learning import ModelLearner
 
+COUNT = 400
+"""Remembers of each figure."""
 ANNA = Actor(user="anna", role="operator")
 _PRICES = """
 dated = "2026-11-01"
@@ -109,31 +113,23 @@ def _spent(mode: RememberMode, count: int) -> tuple[int, int, float]:
         return calls, tokens, micros / 1_000_000
 
 
-def main(count: int = 400) -> int:
-    """Print every figure; return 1 where a bar is missed."""
-    missed = 0
-
-    def tell(name: str, value: float, bar: float | None = None, *, least: bool = False) -> None:
-        nonlocal missed
-        is_met = bar is None or (value >= bar if least else value <= bar)
-        missed += not is_met
-        against = "" if bar is None else f"{'at least' if least else 'at most'} {bar:g}"
-        print(f"{name:52} {value:10.2f}   {against}{'' if is_met else '   MISSED'}")
-
+def measures(count: int = COUNT) -> Iterator[Measure]:
+    """Yield every figure, of so many remembers each, beside its bar."""
     with _tally(None) as tally:
         raw = _milliseconds(tally, "raw", count)
         size_raw = tally.bind().operator.sizes().total
-    tell("remember raw, p95 ms", _at(raw, 0.95))
-    tell("remember raw, p99 ms", _at(raw, 0.99))
+    yield figure("remember raw, p95 ms", _at(raw, 0.95), TIME)
+    yield figure("remember raw, p99 ms", _at(raw, 0.99), TIME)
     with _tally(_Model()) as tally:
         auto = _milliseconds(tally, "auto", count)
         began = time.perf_counter()
         jobs = tally.drain().jobs
-        tell("jobs a minute, beside the model's time", 60 * jobs / (time.perf_counter() - began))
+        rate = 60 * jobs / (time.perf_counter() - began)
+        yield figure("jobs a minute, beside the model's time", rate, TIME)
         size_full = tally.bind().operator.sizes().total
-    tell("remember auto, p95 ms", _at(auto, 0.95))
-    tell("remember auto, p99 ms", _at(auto, 0.99))
-    tell("growth on disk per remember, bytes", (size_full - size_raw) / count)
+    yield figure("remember auto, p95 ms", _at(auto, 0.95), TIME)
+    yield figure("remember auto, p99 ms", _at(auto, 0.99), TIME)
+    yield figure("growth on disk per remember, bytes", (size_full - size_raw) / count, "disk")
 
     model = _Model(away=True)
     with _tally(model) as tally, tally.worker():
@@ -145,8 +141,9 @@ def main(count: int = 400) -> int:
             away += _milliseconds(tally, "auto", 10)
         for name, part in (("p95", 0.95), ("p99", 0.99)):
             waited = _at(sorted(away), part)
-            tell(f"remember auto under an outage, {name} ms", waited, 200)
-            tell("the same, times raw", waited / _at(sorted(beside), part), 2)
+            outage = f"remember auto under an outage, {name}"
+            yield most(f"{outage} ms", waited, 200, TIME)
+            yield most(f"{outage}, times raw", waited / _at(sorted(beside), part), 2, TIME)
     with _tally(model := _Model(away=True)) as tally:
         anna = tally.bind()
         stored = [anna.remember(f"The berth {number} has boats.") for number in range(40)]
@@ -157,8 +154,10 @@ def main(count: int = 400) -> int:
         tally.drain()
         in_order = model.texts == sorted(model.texts, key=lambda text: int(text.split()[3]))
         done = sum(anna.jobs.get(each.job_id or "").state == "done" for each in stored)
-        tell("backlog after an outage that is done, percent", 100 * done / 40, 99, least=True)
-        tell("the same, in order", float(in_order), 1, least=True)
+        yield least(
+            "backlog after an outage that is done, percent", 100 * done / 40, 99, "lost job"
+        )
+        yield least("backlog after an outage, in order", in_order, 1, "order")
 
     with _tally(_Model(0.5)) as tally:
         alone = _milliseconds(tally, "sync", 100)
@@ -166,8 +165,9 @@ def main(count: int = 400) -> int:
         calls = [pool.submit(_milliseconds, tally, "sync", 50) for _ in range(4)]
         together = sorted(each for call in calls for each in call.result())
     for name, times in (("sync", alone), ("sync, four callers", together)):
-        tell(f"remember {name}, a model of 500 ms, p95 ms", _at(times, 0.95), 1_200)
-        tell(f"remember {name}, a model of 500 ms, p99 ms", _at(times, 0.99), 2_500)
+        slow = f"remember {name}, a model of 500 ms"
+        yield most(f"{slow}, p95 ms", _at(times, 0.95), 1_200, TIME)
+        yield most(f"{slow}, p99 ms", _at(times, 0.99), 2_500, TIME)
 
     with _tally(_Model(faulty=True)) as tally:
         anna = tally.bind()
@@ -177,21 +177,23 @@ def main(count: int = 400) -> int:
                 if not tally.drain().failed:
                     break
         states = [anna.jobs.get(each.job_id or "").state for each in stored]
-        tell(
-            "done where each fifth call fails, percent",
-            states.count("done") / 10,
-            99.9,
-            least=True,
-        )
-        tell("dead, percent", states.count("dead") / 10, 0.5)
+        share = states.count("done") / 10
+        yield least("done where each fifth call fails, percent", share, 99.9, "lost job")
+        yield most("dead, percent", states.count("dead") / 10, 0.5, "lost job")
 
     for name, mode in _COSTS:
-        spent = _spent(mode, count)
-        costs = mode != "raw"
-        for unit, value in zip(("calls", "tokens", "dollars"), spent, strict=True):
-            line = f"10,000 remembers {name}, calls" if unit == "calls" else f"    {unit}"
-            tell(line, 10_000 / count * value, None if costs else 0)
-    return 1 if missed else 0
+        for unit, spent in zip(("calls", "tokens", "dollars"), _spent(mode, count), strict=True):
+            named, value = f"10,000 remembers {name}, {unit}", 10_000 / count * spent
+            yield most(named, value, 0, "cost") if mode == "raw" else figure(named, value, "cost")
+
+
+def main() -> int:
+    """Print every figure; return 1 where a bar is missed."""
+    found: list[Measure] = []
+    for each in measures():
+        found.append(each)
+        print(*lines([each]), flush=True)
+    return 1 if missed(found) else 0
 
 
 if __name__ == "__main__":

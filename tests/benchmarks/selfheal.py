@@ -22,11 +22,13 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from sqlalchemy import delete, update
+from tests.benchmarks.measures import Measure, figure, least, lines, missed, most
 
 from tallystick.records import Actor, Autonomy, Job, Repair
 from tallystick.settings import Settings
@@ -360,19 +362,45 @@ def _is_asked(world: World) -> bool:
     return bool(world.bound.approvals.list())
 
 
+Results = dict[bool, list[Played]]
+"""How each incident went, with the loop and with alerts only."""
+
+
+def play_all(kinds: Sequence[str] = ()) -> Results:
+    """Play the incidents of some kinds, by default of all, in both ways."""
+    results: Results = {True: [], False: []}
+    for with_loop, incident in product(
+        results, (each for each in incidents() if not kinds or each["kind"] in kinds)
+    ):
+        with tempfile.TemporaryDirectory() as folder:
+            played = play(Path(folder) / "tally", incident, with_loop=with_loop)
+            results[with_loop].append(played)
+    return results
+
+
+def measures_of(results: Results) -> list[Measure]:
+    """Return the figures beside their bars."""
+    ours, alerts = results[True], results[False]
+    actions = sum(each.actions for each in ours)
+    alone = 100 * sum(each.alone for each in ours) / len(ours)
+    less = 100 * (1 - sum(e.minutes for e in ours) / sum(e.minutes for e in alerts))
+    false = 100 * sum(each.false_actions for each in ours) / max(1, actions)
+    return [
+        least("solved alone, percent", alone, 80, "not solved"),
+        least("time to repair less than with alerts only, percent", less, 50, "not solved"),
+        most(f"false of {actions} repairs, percent", false, 5, "false repair"),
+        most("safety incidents", sum(each.safety for each in ours), 0, "safety"),
+        most("actions not in the journal", sum(e.unjournaled for e in ours), 0, "journal"),
+        figure("not solved", sum(not each.solved for each in ours), "not solved"),
+    ]
+
+
 def main() -> int:
     """Print the table; return 1 below a bar."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kinds", nargs="*")
+    parser.add_argument("--kinds", nargs="*", default=())
     chosen = parser.parse_args().kinds
-    listed = [each for each in incidents() if not chosen or each["kind"] in chosen]
-    results: dict[bool, list[Played]] = {}
-    for with_loop in (True, False):
-        results[with_loop] = []
-        for incident in listed:
-            with tempfile.TemporaryDirectory() as folder:
-                played = play(Path(folder) / "tally", incident, with_loop=with_loop)
-                results[with_loop].append(played)
+    results = play_all(chosen)
     ours, alerts = results[True], results[False]
     print(
         "| incident | played | solved alone | MTTR, min | alerts only, min | repairs | false "
@@ -389,19 +417,9 @@ def main() -> int:
             f"| {sum(each.actions for each in mine)} | {sum(each.false_actions for each in mine)} "
             f"| {sum(each.probes for each in mine)} | {sum(each.failed_probes for each in mine)} |"
         )
-    alone = 100 * sum(each.alone for each in ours) / len(ours)
-    less = 100 * (1 - sum(e.minutes for e in ours) / sum(e.minutes for e in alerts))
-    actions = sum(each.actions for each in ours)
-    false = 100 * sum(each.false_actions for each in ours) / max(1, actions)
-    safety = sum(each.safety for each in ours)
-    unjournaled = sum(each.unjournaled for each in ours)
-    print(
-        f"\n{alone:.0f} % solved alone, MTTR {less:.0f} % less, {false:.1f} % of {actions} repairs "
-        f"false, {safety} safety incidents, {unjournaled} actions not in the journal; "
-        f"{sum(not each.solved for each in ours)} not solved"
-    )
-    is_good = alone >= 80 and less >= 50 and false <= 5 and not safety and not unjournaled
-    return 0 if is_good or chosen else 1
+    found = measures_of(results)
+    print("", *lines(found), sep="\n")
+    return 1 if missed(found) and not chosen else 0
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.measures import Measure, figure, least, missed, most
 from tests.pages import every
 
 from tallystick.errors import Denied, NotFound, StateConflict
@@ -28,6 +29,8 @@ from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.testing.fakes import CountingIds, StepClock
 
+PACK_TOKENS, WAKE_TOKENS = 2_000, 1_200
+"""The most tokens of a pack of recall, and of the text that wakes a session."""
 _DAY = 24 * 3600 * 1_000_000
 _ROOT = Actor(user="root", role="operator")
 _EVERY: tuple[MemoryState, ...] = (
@@ -42,7 +45,7 @@ _EVERY: tuple[MemoryState, ...] = (
 
 @dataclass(frozen=True)
 class SuiteResult:
-    """The result of one suite. A suite passes if `failures` is empty."""
+    """The result of one suite. A suite passes if it misses no bar of `measures`."""
 
     suite: str
     questions: int
@@ -50,7 +53,7 @@ class SuiteResult:
     leaks: int
     """Texts that came out where they must not; must be 0."""
     coverage: float
-    """Share of hits with source, reason and visibility; must be 1."""
+    """Share of hits with source, reason and visibility, and the right freshness; must be 1."""
     wrong_targets: int
     """Memories that were changed and should not have been; must be 0."""
     recall: float
@@ -59,14 +62,17 @@ class SuiteResult:
     """Mean normalised discounted cumulative gain of the best ten; an expected memory counts 1."""
     tokens: int
     """Of the largest pack that was made."""
+    wake_tokens: int
+    """Of the largest text that a session was woken with."""
     latency_ms: float
     """Median of its questions."""
     failures: tuple[str, ...] = ()
+    """Checks that do not hold."""
 
     @property
     def passed(self) -> bool:
-        """True if every blocking measure is met."""
-        return not self.failures
+        """True if every bar is held."""
+        return not missed(measures(self))
 
     def stable(self) -> dict[str, Any]:
         """Everything that two runs must agree on."""
@@ -89,6 +95,7 @@ class _Stage:
     gains: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     tokens: int = 0
+    wake_tokens: int = 0
     failures: list[str] = field(default_factory=list)
 
     def ask(
@@ -100,8 +107,13 @@ class _Stage:
         self.times.append(time.perf_counter() - began)
         for hit in hits:
             self.hits += 1
+            is_current = hit.memory.state == "active" and not hit.history
             self.covered += bool(
-                hit.source_ids and hit.sources and hit.access_reason and hit.visible_to
+                hit.source_ids
+                and hit.sources
+                and hit.access_reason
+                and hit.visible_to
+                and hit.fresh == is_current
             )
         expected = set(relevant)
         if expected:
@@ -139,6 +151,15 @@ class _Stage:
     def pack(self, pack: Any) -> Any:
         """Note what a pack costs."""
         self.tokens = max(self.tokens, pack.tokens)
+        return self._covered(pack)
+
+    def wake(self, bound: BoundTally) -> Any:
+        """Wake a session, and note what that costs."""
+        awake = bound.wake()
+        self.wake_tokens = max(self.wake_tokens, awake.tokens)
+        return self._covered(awake)
+
+    def _covered(self, pack: Any) -> Any:
         self.check(pack.tokens <= pack.budget_tokens, "a pack is larger than its budget")
         covered = all(
             item.source_ids and item.access_reason and item.chosen_as and item.fresh
@@ -256,7 +277,7 @@ def _coding_handoff(stage: _Stage) -> None:
     for query, (text, kind) in answers.items():
         [memory_id] = _keep(work, [text], kind=kind)
         stage.ask(other, query, [memory_id])
-    awake = stage.pack(other.wake())
+    awake = stage.wake(other)
     for text in (
         "Never push to main on Fridays.",
         "Mend the parser",
@@ -401,7 +422,7 @@ def _private_leak_negative(stage: _Stage) -> None:
             hits = stage.ask(bound, f"in which drawer is the {noun} hidden?", [])
             stage.silent(hits, foreign, "recall")
         stage.silent(stage.pack(bound.pack("what is hidden?")), foreign, "a pack")
-        stage.silent(stage.pack(bound.wake()), foreign, "waking")
+        stage.silent(stage.wake(bound), foreign, "waking")
         for victim in people:
             if victim is person:
                 continue
@@ -469,7 +490,7 @@ def _stale_decisions(stage: _Stage) -> None:
             for hit in apollo.recall(f"who writes the {noun} report?", as_of=began + _DAY, limit=3)
         ]
         stage.check(old in then and new not in then, f"{noun}: as of then the old decision held")
-    awake = stage.pack(apollo.wake())
+    awake = stage.wake(apollo)
     stage.check("by hand" not in awake.text, "waking tells an old decision")
     packed = stage.pack(apollo.pack("who writes the lantern report by hand on Friday?"))
     stage.check(
@@ -660,7 +681,7 @@ def _injection(stage: _Stage) -> None:
         set(ids) & {hit.memory.id for hit in hits} != set(),
         "nothing hostile was found to be framed",
     )
-    for pack in (stage.pack(apollo.pack("how do we deploy?")), stage.pack(apollo.wake())):
+    for pack in (stage.pack(apollo.pack("how do we deploy?")), stage.wake(apollo)):
         stage.check(
             (pack.text.count(OPEN), pack.text.count(CLOSE)) == (1, 1),
             "a text broke out of its frame",
@@ -746,20 +767,13 @@ SUITES: Mapping[str, tuple[Callable[[_Stage], None], float]] = {
 
 def run_suite(name: str, folder: Path, *, seed: int = 7) -> SuiteResult:
     """Play one suite on a new tally in `folder`."""
-    play, least = SUITES[name]
+    play = SUITES[name][0]
     clock = StepClock()
     with Tally.open(folder, background=False, clock=clock, ids=CountingIds()) as tally:
         stage = _Stage(tally, clock, random.Random(f"{seed}-{name}"))
         play(stage)
     recall = sum(stage.recalls) / len(stage.recalls) if stage.recalls else 1.0
     coverage = stage.covered / stage.hits if stage.hits else 1.0
-    failures = list(stage.failures)
-    if recall < least:
-        failures.append(f"recall@10 is {recall:.3f}, below {least}")
-    if coverage < 1.0:
-        failures.append(f"{stage.hits - stage.covered} hits lack source, reason or visibility")
-    if stage.wrong:
-        failures.append(f"{stage.wrong} memories were changed that should not have been")
     times = sorted(stage.times)
     return SuiteResult(
         suite=name,
@@ -771,9 +785,30 @@ def run_suite(name: str, folder: Path, *, seed: int = 7) -> SuiteResult:
         recall=round(recall, 6),
         ndcg=round(sum(stage.gains) / len(stage.gains), 6) if stage.gains else 1.0,
         tokens=stage.tokens,
+        wake_tokens=stage.wake_tokens,
         latency_ms=1_000 * times[len(times) // 2] if times else 0.0,
-        failures=tuple(failures),
+        failures=tuple(stage.failures),
     )
+
+
+def measures(result: SuiteResult) -> list[Measure]:
+    """Return the figures of a suite beside their bars."""
+    name, (_, enough) = result.suite, SUITES[result.suite]
+    return [
+        most(f"{name}: checks that fail", len(result.failures), 0, "check"),
+        most(f"{name}: leaks", result.leaks, 0, "leak"),
+        most(f"{name}: wrong targets", result.wrong_targets, 0, "wrong target"),
+        least(
+            f"{name}: hits with source, visibility, reason and freshness",
+            result.coverage,
+            1,
+            "coverage",
+        ),
+        least(f"{name}: recall@10", result.recall, enough, "recall"),
+        figure(f"{name}: nDCG@10", result.ndcg, "recall"),
+        most(f"{name}: tokens of a pack", result.tokens, PACK_TOKENS, "tokens"),
+        most(f"{name}: tokens of waking", result.wake_tokens, WAKE_TOKENS, "tokens"),
+    ]
 
 
 def run_suites(folder: Path, *, seed: int = 7, names: Iterable[str] = ()) -> list[SuiteResult]:

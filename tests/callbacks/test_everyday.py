@@ -5,31 +5,23 @@ from __future__ import annotations
 from tests.benchmarks.everyday import (
     DATA,
     Direct,
-    Fts5,
     Learned,
     Middleware,
-    Score,
-    answered_unrelated,
     load,
+    measures_of,
     score,
 )
+from tests.benchmarks.measures import missed
 
 DIALOGUES = load(DATA)
 
 
-def test_a_working_set_has_more_of_what_is_needed_than_full_text_search() -> None:
-    ours, theirs = Score(), Score()
-    for dialogue in DIALOGUES:
-        memory = Direct()
-        ours.add(score(memory, dialogue))
-        memory.close()
-        theirs.add(score(Fts5(), dialogue))
+def test_a_working_set_holds_its_bars_beside_full_text_search() -> None:
+    measures = list(measures_of(DIALOGUES, step=4, rows=("working set", "FTS5, any score")))
 
-    assert ours.needs == theirs.needs
-    assert ours.met > 1.3 * theirs.met
-    assert ours.useful / ours.shown > theirs.useful / theirs.shown
-    assert ours.silent > theirs.silent
-    assert ours.outdated < theirs.outdated
+    assert missed(measures) == []
+    asked = next(each.name for each in measures if each.name.startswith("unrelated requests"))
+    assert asked == "unrelated requests answered of 250, percent"
 
 
 def test_the_requests_of_an_agent_have_the_working_set() -> None:
@@ -53,10 +45,3 @@ def test_with_a_model_that_is_right_facts_stand_for_turns_and_what_ended_is_not_
     assert learned.outdated == 0 < without.outdated
     assert learned.useful / learned.shown > without.useful / without.shown
     assert learned.standing < without.standing
-
-
-def test_what_has_nothing_to_do_with_a_user_is_answered_with_nothing() -> None:
-    counts = answered_unrelated(DIALOGUES, step=4).values()
-
-    assert sum(asked for _, asked in counts) == 250
-    assert sum(answered for answered, _ in counts) <= 0.05 * 250

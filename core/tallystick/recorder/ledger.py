@@ -171,8 +171,8 @@ class Appender:
         at: int | None = None,
         ids: Ids | None = None,
     ) -> JournalEntry:
-        """Append an entry, and return it once it is on disk. `details` are JSON without floats; `at`
-        is in microseconds UTC, by default now. Raises InvalidInput, OSError.
+        """Append an entry, and return it once it is on disk. `details` have no floats; `at` is in
+        microseconds UTC, by default now. Raises InvalidInput, OSError.
         """
         moment = time.time_ns() // 1_000 if at is None else at
         audit_id = (ids or UuidIds()).new()

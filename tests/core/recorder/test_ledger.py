@@ -58,7 +58,7 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
     "a value": lambda text: text.replace(b'"n":1', b'"n":9'),
     "a space": lambda text: text.replace(b'"n":1', b'"n": 1'),
     "a field more": lambda text: text.replace(b'{"body"', b'{"a":1,"body"', 1),
-    "a line emptied": lambda text: b"".join(text.splitlines(keepends=True)[:1] + [text[-1:]]),
+    "a line emptied": lambda text: b"".join([*text.splitlines(keepends=True)[:1], text[-1:]]),
     "a line in the middle less": lambda text: b"".join(
         line for number, line in enumerate(text.splitlines(keepends=True)) if number != 1
     ),
