@@ -30,6 +30,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
             "doors": "ui",
             "runs": "runs show why trace uses diff recompile",
             "receipts": "verify receipt export-receipt tape keygen",
+            "evidence": "evidence",
         },
         "Work": {"work": "task plan link aliases keep-apart"},
         "Synthesis": {"synthesis": "synthesize"},

@@ -489,7 +489,7 @@ class Score:
         ]
 
 
-OURS, _OTHER = "working set", "FTS5, any score"
+OURS, OTHER = "working set", "FTS5, any score"
 HEADS = ("needed", "useful", "silent", "outdated alone", "new tokens", "standing tokens")
 
 
@@ -614,7 +614,7 @@ def measures_of(
         yield figure(
             f"{name}: standing tokens", one.standing / _CHARS / max(1, one.turns), "tokens"
         )
-    ours, theirs = scores[OURS], scores[_OTHER]
+    ours, theirs = scores[OURS], scores[OTHER]
     yield least("needed, times FTS5", ours.met / max(1, theirs.met), 1.3, "needed")
     useful = (ours.useful / max(1, ours.shown)) / (theirs.useful / max(1, theirs.shown))
     yield least("useful, times FTS5", useful, 1, "useless")

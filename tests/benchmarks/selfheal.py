@@ -44,6 +44,16 @@ from tallystick_steward.readings import read
 from tallystick_steward.repairs import is_leaked
 
 HERE = Path(__file__).parent
+INCIDENTS = HERE / "selfheal_incidents.json"
+KINDS = (
+    "queue_stall",
+    "leaked_lease",
+    "provider_outage",
+    "index_drift",
+    "accidental_forget",
+    "poison_text",
+    "full_disk",
+)
 OWNER = Actor(user="olga", role="operator")
 MINUTE_US = 60_000_000
 LONGEST = 120
@@ -87,7 +97,7 @@ class Played:
 
 def incidents() -> list[dict[str, Any]]:
     """Return the list. Raises SystemExit where it is not the one that was committed."""
-    text = (HERE / "selfheal_incidents.json").read_bytes()
+    text = INCIDENTS.read_bytes()
     digest = (HERE / "selfheal_incidents.sha256").read_text().strip()
     if hashlib.sha256(text).hexdigest() != digest:
         raise SystemExit("The incidents are not those that were listed before the loop.")

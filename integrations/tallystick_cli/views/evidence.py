@@ -1,0 +1,129 @@
+"""Views of evidence, of a comparison, and of a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tallystick.recorder.ledger import Ledger, latest
+from tallystick.records import JournalEntry
+from tallystick_cli.evidence_files import (
+    DECISION,
+    GATE,
+    Change,
+    Comparison,
+    Evidence,
+    EvidenceMeasure,
+)
+from tallystick_cli.views.common import facts, note, report, table
+
+_STYLES = {"pass": "green", "held": "green", "ship": "green", "figure": "dim", "drift": "yellow"}
+
+
+def _verdict(verdict: str | None) -> Text:
+    return Text(verdict or "–", style=_STYLES.get(verdict or "", "red"))
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.3f}".rstrip("0").rstrip(".")
+
+
+def _count(measures: Sequence[EvidenceMeasure], verdict: str) -> str:
+    return str(sum(each.verdict == verdict for each in measures))
+
+
+def gate_table(listed: Sequence[Evidence]) -> Table:
+    """Return gates, one in a row."""
+    return table(
+        listed,
+        "gate",
+        "Gates",
+        verdict=lambda each: _verdict(each.verdict),
+        held=lambda each: _count(each.measures, "held"),
+        missed=lambda each: _count(each.measures, "missed"),
+        commit=lambda each: f"{each.commit[:8]}{', changed' if each.dirty else ''}",
+        missing=lambda each: "; ".join(each.missing[:3]),
+    )
+
+
+def evidence_view(shown: Evidence) -> RenderableType:
+    """Return one gate with all of its figures."""
+    about = facts(
+        shown,
+        "gate commit source at",
+        verdict=lambda each: _verdict(each.verdict),
+        embedder=lambda each: each.environment.embedder,
+        tokens=lambda each: each.environment.tokenizer,
+        missing=lambda each: list(each.missing),
+    )
+    others = [_measure_table(each.measures, f"External: {each.name}") for each in shown.external]
+    return Group(about, _measure_table(shown.measures, "Measures"), *others)
+
+
+def _measure_table(measures: Sequence[EvidenceMeasure], title: str) -> Table:
+    return table(
+        measures,
+        "name category",
+        title,
+        value=lambda each: _number(each.value),
+        bar=lambda each: each.bar or "",
+        verdict=lambda each: _verdict(each.verdict),
+    )
+
+
+def comparison_view(compared: Comparison) -> RenderableType:
+    """Return what changed by figure, and bars missed by category of error."""
+    changed = [each for each in compared.changes if each.difference != 0]
+    figures = table(
+        changed,
+        "name category",
+        f"{compared.gate}: {len(changed)} of {len(compared.changes)} figures changed",
+        before=lambda each: _number(each.before),
+        after=lambda each: _number(each.after),
+        by=_by,
+        verdict=lambda each: _verdict(each.verdict_after),
+    )
+    categories = table(
+        compared.by_category.items(),
+        "",
+        "Bars missed by category of error",
+        category=lambda each: each[0],
+        before=lambda each: str(each[1][0]),
+        after=lambda each: str(each[1][1]),
+    )
+    drift = [note(f"drift: {each}") for each in compared.drift]
+    return Group(*drift, figures, categories)
+
+
+def _by(change: Change) -> str:
+    value = change.difference
+    return "–" if value is None else f"{value:+,.3f}".rstrip("0").rstrip(".")
+
+
+def ledger_view(ledger: Ledger) -> RenderableType:
+    """Return the gates that a ledger names last, its decision, and what does not match."""
+    gates = table(
+        latest(ledger.entries, GATE).values(),
+        "gate=subject_id at",
+        "Gates",
+        verdict=lambda each: _verdict(each.details.get("verdict")),
+        source=lambda each: str(each.details.get("source")),
+        commit=lambda each: str(each.details.get("commit"))[:8],
+    )
+    problems = [report(f"{each.where}: {each.problem}", ok=False) for each in ledger.problems]
+    torn = [note("the last append was cut off, and is no entry")] * (ledger.ending == "torn")
+    foil = Text(f"  foil: {ledger.foil.count}:{ledger.foil.head}")
+    whole = [report("the ledger is whole, with the files it names")] * ledger.ok
+    return Group(gates, *_decision(ledger.entries), *torn, *problems, *whole, foil)
+
+
+def _decision(entries: Sequence[JournalEntry]) -> list[Text]:
+    if not entries or entries[-1].event != DECISION:
+        return [note("no decision follows the last gate")]
+    details = entries[-1].details
+    missing = details.get("missing")
+    reasons = [Text(f"  {each}") for each in missing] if isinstance(missing, list) else []
+    return [Text.assemble("decision: ", _verdict(str(details.get("verdict")))), *reasons]
