@@ -127,9 +127,7 @@ def _beside(path: Path) -> Path:
 
 
 _EVERYDAY = FIXTURES / "everyday" / "dev.json"
-_RECALL = tuple(
-    path for path in sorted((FIXTURES / "recall").glob("*.json")) if _beside(path).is_file()
-)
+_RECALL = tuple(sorted((FIXTURES / "recall").glob("*.json")))
 LABELS: Mapping[str, tuple[Path, ...]] = {
     "everyday": (_beside(_EVERYDAY),),
     "recall": tuple(map(_beside, _RECALL)),

@@ -65,8 +65,8 @@ class _Model:
             return StructuredAnswer("no record at all")
         if self._faulty and self._calls % 15 == 10:
             raise ConnectionResetError
-        self.texts.append(text)
         [(label, (_, said))] = json.loads(text)["said"].items()
+        self.texts.append(said)
         fact = {"text": said, "kind": "fact", "sure": 90, "turn": label, "span": said}
         return StructuredAnswer({"facts": [fact]}, "s-1", 800, 60)
 
@@ -152,7 +152,7 @@ def measures(count: int = COUNT) -> Iterator[Measure]:
         except ModelUnavailable:
             model.away = False
         tally.drain()
-        in_order = model.texts == sorted(model.texts, key=lambda text: int(text.split()[3]))
+        in_order = model.texts == sorted(model.texts, key=lambda said: int(said.split()[2]))
         done = sum(anna.jobs.get(each.job_id or "").state == "done" for each in stored)
         yield least(
             "backlog after an outage that is done, percent", 100 * done / 40, 99, "lost job"
