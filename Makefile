@@ -222,6 +222,18 @@ eval-recall: $(VENV)/.dev ## measure what recall finds; DATA=one.json,another.js
 eval-everyday: $(VENV)/.dev ## measure what memory puts into the prompts of ordinary talk; DATA=file.json takes other dialogues
 	@$(BIN)/python -m tests.benchmarks.everyday $(DATA) $(ARGS)
 
+.PHONY: eval-poisoning
+eval-poisoning: $(VENV)/.dev ## measure what is noticed of poisoned memories, and what of good ones; DATA=set.jsonl in a form of the memory guards
+	@$(BIN)/python -m tests.benchmarks.poisoning $(DATA) $(ARGS)
+
+.PHONY: eval-agreement
+eval-agreement: $(VENV)/.dev ## measure how far two passes of labels agree on the sets of our own; exits 1 below 0.8
+	@$(BIN)/python -m tests.benchmarks.agreement
+
+.PHONY: gates
+gates: $(VENV)/.dev ## run every gate, write its evidence, and end the ledger in ship or hold; ARGS="--only everyday", ARGS=--quick
+	@$(BIN)/python -m tests.gates $(ARGS)
+
 .PHONY: eval-discovery
 eval-discovery: $(VENV)/.dev ## measure whether the right tool of the MCP server is found; ARGS="--model openai:gpt-5" asks a model too
 	@$(BIN)/python -m tests.benchmarks.discovery $(ARGS)

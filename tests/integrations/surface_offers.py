@@ -71,6 +71,7 @@ CLI_OWN = {
     "tape": "writes a tape to a file",
     "trust": "changes what this user trusts, which no tally holds",
     "keygen": "makes a key, without a tally",
+    "evidence": "reads what the gates of a release wrote, without a tally",
     "restore": "makes a tally, so that there is none yet to ask",
     "migrate": "works on a tally that this release has not opened yet",
     "hook": "a door, which answers events of an agent's session",

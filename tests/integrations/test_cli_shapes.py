@@ -17,6 +17,7 @@ from tests.integrations.cli_tally import fill
 from tests.terminals import run_at_terminal, run_piped
 
 from tallystick import Tally
+from tallystick.recorder.ledger import appending
 from tallystick.settings import Settings
 from tallystick.tally.services import services_of
 from tallystick.testing import ScriptedLearner
@@ -148,6 +149,10 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     run("tape", ids["run"], "--out", str(tmp_path / "tape.json"))
     _, output, _ = run_piped("keygen", str(tmp_path / "key"), "--json")
     took(output, "keygen")
+    with appending(tmp_path / "evidence" / "ledger.jsonl") as ledger:
+        ledger.append("decision", by="local", details={"verdict": "hold"})
+    _, output, _ = run_piped("evidence", "verify", str(tmp_path / "evidence"), "--json")
+    took(output, "evidence")
     run("mcp", "install", "cursor", "--show", "--scope", "user")
     run("hook", "install", "--show", "--scope", "user")
     monkeypatch.setenv("TALLYSTICK_LEARNING_MODEL", "pydantic-ai:test")

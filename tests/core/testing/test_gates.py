@@ -15,6 +15,7 @@ import pytest
 from tests.benchmarks.measures import TIME, Measure, figure, least, most
 from tests.gates import ledger, running
 from tests.gates.catalogue import GATES, Gate
+from tests.gates.environment import environment_of
 from tests.gates.running import SCHEMA, run_gate
 
 from tallystick.errors import InvalidInput
@@ -64,7 +65,7 @@ def test_a_gate_writes_every_measure_with_its_bar_and_its_verdict(tmp_path: Path
 
 def test_the_environment_has_the_class_of_the_machine_and_no_name_or_path_of_it() -> None:
     gate = Gate(lambda _: (), {"size": 1}, {"size": 1})
-    machine = running.environment_of(gate, gate.whole).machine
+    machine = environment_of(gate, gate.whole).machine
     assert machine is not None
     assert machine.cores > 0
     told = json.dumps(machine.dump())
@@ -74,12 +75,12 @@ def test_the_environment_has_the_class_of_the_machine_and_no_name_or_path_of_it(
 
 @pytest.mark.parametrize("name", GATES)
 def test_each_gate_of_a_release_has_an_environment_and_its_data(name: str) -> None:
-    environment = running.environment_of(GATES[name], GATES[name].whole)
+    environment = environment_of(GATES[name], GATES[name].whole)
 
     assert environment.embedder
     assert len(environment.corpora) == len(GATES[name].corpora)
     assert not any(Path(each).is_absolute() for each in environment.corpora)
-    assert drift_of(running.environment_of(GATES[name], GATES[name].quick), environment)
+    assert drift_of(environment_of(GATES[name], GATES[name].quick), environment)
 
 
 def test_a_run_beside_its_baseline_passes_and_one_without_any_is_held(tmp_path: Path) -> None:
@@ -205,7 +206,8 @@ def test_what_lacks_a_receipt_is_held_and_says_what_is_missing(
 
     decided = ledger.decide(COMMIT, [*gates, "three"], source="local", folder=folder)
 
-    assert decided == (False, (f"one: {said}", f"two: {said}", "three: has not run"))
+    assert not decided.ships
+    assert decided.missing == (f"one: {said}", f"two: {said}", "three: has not run")
     last = read_ledger(folder / "ledger.jsonl").entries[-1]
     assert last.details["missing"] == list(decided.missing)
 
