@@ -122,17 +122,38 @@ def evidence_units(first: Path, second: Path) -> list[tuple[bool, bool]]:
     return units
 
 
+def alias_units(first: Path, second: Path) -> list[tuple[bool, bool]]:
+    """Return for each pair of names whether they are one entity, by both passes."""
+    given = set(json.loads(second.read_text("utf-8"))["same"])
+    pairs = json.loads(first.read_text("utf-8"))["pairs"]
+    return [(bool(pair["same"]), place in given) for place, pair in enumerate(pairs)]
+
+
+def task_units(first: Path, second: Path) -> list[tuple[str, str]]:
+    """Return for each task the tool and the mode that it wants, by both passes."""
+    given = json.loads(second.read_text("utf-8"))["labels"]
+    tasks = json.loads(first.read_text("utf-8"))
+    return [
+        (f"{task['tool']} {task['mode']}", f"{tool} {mode}")
+        for task, (tool, mode) in zip(tasks, given, strict=True)
+    ]
+
+
 def _beside(path: Path) -> Path:
     return path.parent / "second" / path.name
 
 
 _EVERYDAY = FIXTURES / "everyday" / "dev.json"
 _RECALL = tuple(sorted((FIXTURES / "recall").glob("*.json")))
+_ALIASES = FIXTURES / "work" / "alias_pairs.json"
+_TASKS = FIXTURES / "discovery_tasks.json"
 LABELS: Mapping[str, tuple[Path, ...]] = {
     "everyday": (_beside(_EVERYDAY),),
     "recall": tuple(map(_beside, _RECALL)),
+    "work": (_beside(_ALIASES),),
+    "tools": (_beside(_TASKS),),
 }
-"""By gate, the second passes of its labels."""
+"""The second passes of labels by the gate, or by what no gate measures."""
 
 
 def agreement_measures(gate: str) -> Iterator[Measure]:
@@ -146,6 +167,10 @@ def agreement_measures(gate: str) -> Iterator[Measure]:
     elif gate == "recall":
         for path in _RECALL:
             yield _agreement(f"{path.stem}: answers", alpha(evidence_units(path, _beside(path))))
+    elif gate == "work":
+        yield _agreement("alias_pairs: one entity", alpha(alias_units(_ALIASES, _beside(_ALIASES))))
+    elif gate == "tools":
+        yield _agreement("discovery_tasks: tool, mode", alpha(task_units(_TASKS, _beside(_TASKS))))
 
 
 def _agreement(name: str, value: float) -> Measure:
