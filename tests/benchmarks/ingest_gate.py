@@ -43,9 +43,9 @@ _MEGABYTE = 1_024 * 1_024
 def killed(place: Path, messages: int, kills: int) -> Iterator[Measure]:
     """An import of a mailbox that is killed, and who finds what came of it."""
     done = ingest_kills.measure(place, messages, kills)
-    name = f"mbox of {messages:,}, kill -9 at {kills - done.unkilled} points"
-    yield most(f"{name}: lost", done.lost, 0, "lost")
-    yield most(f"{name}: twice", done.twice, 0, "twice")
+    of = f"{messages:,} messages, kill -9 at {kills - done.unkilled} points"
+    yield most("messages lost after kills", done.lost, 0, "lost", of)
+    yield most("messages twice after kills", done.twice, 0, "twice", of)
     yield most("processor time of the work, resumed", done.resumed / done.whole, 1.2, TIME)
     with Tally.open(place / "killed", background=False) as tally:
         bound = tally.bind(_ADA)
@@ -166,9 +166,9 @@ def crawled(place: Path, pages: int) -> Iterator[Measure]:
         first, second = versions
         seen = second.unchanged + second.stored
         # The first thirty were there from the crawl before.
-        of = f"second sync of {first.stored + first.duplicate:,} pages"
-        yield least(f"{of}: seen", seen, pages, "lost")
-        yield most(f"{of}: versions", second.stored, 0, "twice")
+        of = f"of {first.stored + first.duplicate:,}"
+        yield least("pages of a second sync", seen, pages, "lost", of)
+        yield most("versions by a second sync", second.stored, 0, "twice", of)
         broken = sum(count for path, count in _Pages.asked.items() if path.startswith("/secret/"))
         yield most("requests that robots.txt forbids", broken, 0, "robots")
     server.shutdown()
@@ -232,9 +232,9 @@ def asked(place: Path) -> Iterator[Measure]:
     found, count, digest = library.measure(place / "library", place)
     own = found.pop("import and recall")
     for name, other in found.items():
-        of = f"R@5 of {count:,} sections, questions {digest[:8]}, more than {name}"
+        of = f"{own.recall:.3f} to {other.recall:.3f}, {count:,} sections, questions {digest[:8]}"
         more = own.recall - other.recall
-        yield least(of, more, 0, "recall", f"{own.recall:.3f} to {other.recall:.3f}")
+        yield least(f"R@5 of sections, more than {name}", more, 0, "recall", of)
 
 
 def extracted() -> Iterator[Measure]:

@@ -398,7 +398,7 @@ def measures_of(results: Results) -> list[Measure]:
     return [
         least("solved alone, percent", alone, 80, "not solved"),
         least("time to repair less than with alerts only, percent", less, 50, "not solved"),
-        most(f"false of {actions} repairs, percent", false, 5, "false repair"),
+        most("false repairs, percent", false, 5, "false repair", f"of {actions}"),
         most("safety incidents", sum(each.safety for each in ours), 0, "safety"),
         most("actions not in the journal", sum(e.unjournaled for e in ours), 0, "journal"),
         figure("not solved", sum(not each.solved for each in ours), "not solved"),

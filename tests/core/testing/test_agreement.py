@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.benchmarks.agreement import alpha
+from tests.benchmarks.agreement import LABELS, agreement_measures, alpha
+from tests.benchmarks.measures import missed
 
 _BINARY = ("0100000010", "1110010000")
 _NOMINAL = ("aabbdcccedda", "babbbccceddd")
@@ -41,3 +42,16 @@ def test_items_with_one_label_say_nothing() -> None:
     assert alpha([("a", "a"), ("b", "b"), ("a", None)]) == 1.0
     with pytest.raises(ValueError, match="two labels"):
         alpha([("a", None)])
+
+
+@pytest.mark.parametrize("gate", LABELS)
+def test_the_labels_of_our_sets_have_a_second_pass_of_every_item(gate: str) -> None:
+    assert all(path.is_file() for path in LABELS[gate])
+    values = {each.name: each.value for each in agreement_measures(gate)}
+    assert values
+    assert all(0.5 < value <= 1 for value in values.values())
+
+
+def test_labels_below_the_bar_are_named_and_not_hidden() -> None:
+    found = [each for gate in LABELS for each in agreement_measures(gate)]
+    assert [each.name for each in missed(found)] == ["labels of tool_traces: answers, alpha"]
