@@ -47,11 +47,11 @@ def main() -> int:
             failed |= evidence.verdict != "pass"
             _tell(evidence)
         decided = ledger.decide(commit()[0], GATES, source=source(), folder=chosen.folder)
+        print("ship" if decided.ships else "hold", *decided.missing, sep="\n  ")
+        foil = ledger.head(chosen.folder)
     except InvalidInput as error:
         print(f"✗ {error}")
         return 1
-    print("ship" if decided.ships else "hold", *decided.missing, sep="\n  ")
-    foil = ledger.head(chosen.folder)
     print(f"head of the ledger: {foil.count}:{foil.head}")
     return int(failed)
 

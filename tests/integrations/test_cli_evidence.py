@@ -52,6 +52,8 @@ def folder(tmp_path: Path) -> Path:
         (place / "everyday.json").write_bytes(content)
         details = {"verdict": "pass", "commit": "c0ffee", "evidence": evidence_digest(content)}
         ledger.append("gate", by="local", subject_id="everyday", details=details)
+        (place / "memory-trust.json").write_bytes(content)
+        ledger.append("gate", by="local", subject_id="memory-trust", details=details)
         missing = ["recall: has not run"]
         ledger.append("decision", by="local", details={"verdict": "hold", "missing": missing})
     (tmp_path / "later.json").write_bytes(json_bytes(_evidence(31, "regression").dump()))
@@ -94,6 +96,7 @@ def test_a_ledger_is_verified_with_the_files_it_names_and_the_head_that_was_kept
     code, output, _ = run_piped("evidence", "verify", str(folder), columns=160)
     assert code == 0
     assert "decision: hold" in output
+    assert "memory-trust" in output
     assert "recall: has not run" in output
     [line] = [each for each in output.splitlines() if "foil:" in each]
     kept = line.rpartition(" ")[2]

@@ -18,7 +18,7 @@ from tallystick_cli.evidence_files import (
     Evidence,
     EvidenceMeasure,
 )
-from tallystick_cli.views.common import facts, note, report, table
+from tallystick_cli.views.common import facts, local_time, note, report, table
 
 _STYLES = {"pass": "green", "held": "green", "ship": "green", "figure": "dim", "drift": "yellow"}
 
@@ -107,8 +107,10 @@ def ledger_view(ledger: Ledger) -> RenderableType:
     """Return the gates that a ledger names last, its decision, and what does not match."""
     gates = table(
         latest(ledger.entries, GATE).values(),
-        "gate=subject_id at",
+        "",
         "Gates",
+        gate=lambda each: str(each.subject_id),
+        at=lambda each: local_time(each.at),
         verdict=lambda each: _verdict(each.details.get("verdict")),
         source=lambda each: str(each.details.get("source")),
         commit=lambda each: str(each.details.get("commit"))[:8],
