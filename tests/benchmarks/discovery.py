@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, Protocol
 
 from pydantic import ValidationError
 from Stemmer import Stemmer  # type: ignore[import-not-found,unused-ignore]
+from tests.benchmarks.agreement import agreement_measures
+from tests.benchmarks.measures import lines
 
 from tallystick_mcp.routes import EXPLORE, MANAGE
 from tallystick_mcp.schemas import slim_schema
@@ -247,6 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{name}: {outcome}")
         if chosen.verbose:
             print("\n".join(outcome.misses))
+    print(*lines([*agreement_measures("tools")]), sep="\n")
     if chosen.model is None:
         print("A model: not run. Name one with --model, and have its key in the environment.")
 

@@ -31,6 +31,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from tests.benchmarks.agreement import agreement_measures
 from tests.benchmarks.conversations import ADVERSARIAL, Conversation, Query, Turn
 from tests.benchmarks.embedders import add_embedders, chosen_embedders
 from tests.benchmarks.facts import (
@@ -45,6 +46,7 @@ from tests.benchmarks.facts import (
 )
 from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
 from tests.benchmarks.long_mem_eval import WANTED, conversation_of, is_long_mem_eval
+from tests.benchmarks.measures import lines
 from tests.benchmarks.plots import Bar, Scored, plot_ablation, plot_calibration
 
 from tallystick import Actor, Tally
@@ -802,6 +804,8 @@ def main() -> None:
                 f"{name}, {variant}",
                 run([change(one) for one in said], **{**how, "packs": False}),
             )
+    if is_own:
+        print("", *lines([*agreement_measures("recall")]), sep="\n")
     is_by_session = all(one.by_session for said in sets.values() for one in said)
     if not (chosen.no_generated or is_own or is_by_session):
         for name, said in generated():

@@ -29,12 +29,13 @@ from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
+from tests.benchmarks.agreement import agreement_measures
 from tests.benchmarks.embedders import add_embedders, chosen_embedders
 from tests.benchmarks.eval_learning import Script
 from tests.benchmarks.eval_recall import OWN_SETS
 from tests.benchmarks.eval_recall import load as load_conversations
 from tests.benchmarks.languages import SAID, SPEAKERS, UNSPACED
-from tests.benchmarks.measures import Measure, figure, least, most
+from tests.benchmarks.measures import Measure, figure, least, lines, most
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.ports import Embedder
@@ -652,6 +653,8 @@ def main() -> None:
     print("\nUnrelated requests that a confident recall answers:")
     for subject, (answered, asked) in counts.items():
         print(f"  {subject}: {answered} of {asked}")
+    if chosen.data == DATA:
+        print("", *lines([*agreement_measures("everyday")]), sep="\n")
 
 
 if __name__ == "__main__":
