@@ -101,4 +101,5 @@ def test_without_a_model_it_says_that_none_was_run(capsys: pytest.CaptureFixture
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("BM25: discovery ")
-    assert lines[1].startswith("A model: not run.")
+    assert lines[1].startswith("labels of discovery_tasks: ")
+    assert lines[2].startswith("A model: not run.")
