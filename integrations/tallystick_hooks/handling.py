@@ -45,7 +45,7 @@ from tallystick_hooks.formats import answer_in, event_from
 from tallystick_hooks.quick import DECIDING
 from tallystick_learning import Learning
 
-__all__ = ["answer_event", "handle", "note_failure", "react"]
+__all__ = ["answer_event", "handle", "has_told", "note_failure", "react"]
 
 SURFACE = "hook"
 _MEMORIES = 3
@@ -54,6 +54,8 @@ _SECONDS, _PAUSE = 10.0, 0.05
 """Seconds to wait for the decision of the path that was asked first, and between two looks."""
 _DIRECT = "direct"
 """The path of an event that names none."""
+_RUNS = 200
+"""Runs that are looked at, the newest."""
 _RECORDS = ("after-tool", "subagent-end")
 """Events that are recorded once, by whoever tells of them."""
 _MOST, _MOST_AT_END = {"turn-end": 20}, 400
@@ -208,6 +210,12 @@ def note_failure(
 def _explain_refusal(error: Exception) -> str:
     code = getattr(error, "code", type(error).__name__)
     return f"The rules could not be checked ({code}), so the tool does not run."
+
+
+def has_told(bound: BoundTally, path: str, *, since: int) -> bool:
+    """Whether an event was told by a path since a time, microseconds UTC, in the bound scope."""
+    runs = bound.recordings.runs(limit=_RUNS)
+    return any(run.metadata.get("path") == path and run.started_at >= since for run in runs)
 
 
 def _wake(bound: BoundTally, event: Event) -> Answer:
