@@ -102,14 +102,18 @@ _OPENCLAW_EVENTS: Mapping[str, EventName] = {
     "agent_end": "turn-end",
     "session_end": "session-end",
 }
+_NO_EVENT = "no event"
+_OWN_SESSION = "a session of its own"
 _WITH_FIRST_PROMPT = "with the first prompt: no event of a session that starts takes context"
 _WITH_NEXT_PROMPT = "its context comes with the next prompt"
+
+_RUN_HERE = "its program, in a session with a scripted model"
 
 HARNESSES: Mapping[str, Harness] = {
     "claude-code": Harness(
         "Claude Code",
         "2.1.332",
-        "its own `claude plugin validate`; published payloads",
+        _RUN_HERE,
         hooks=HookFile(
             ".claude/settings.json", "claude-code", CLAUDE_EVENTS, 30, '"$CLAUDE_PROJECT_DIR"'
         ),
@@ -122,7 +126,7 @@ HARNESSES: Mapping[str, Harness] = {
     "codex": Harness(
         "Codex",
         "0.171.0",
-        "the schemas of payloads in its program",
+        _RUN_HERE,
         hooks=HookFile(
             ".codex/hooks.json",
             "codex",
@@ -133,7 +137,7 @@ HARNESSES: Mapping[str, Harness] = {
         servers="codex",
         notes={
             "prompt": "the prompt is kept here: `Stop` has the answer alone",
-            "before-tool": "denies; what would be asked is denied, because Codex takes no question",
+            "before-tool": "denies, or allows with cleaned arguments: no question is taken",
             "after-tool": "a call that failed comes as a result",
             "before-compact": "the words of each turn are kept already",
             "after-compact": "`SessionStart` whose `source` is `compact`",
@@ -148,7 +152,7 @@ HARNESSES: Mapping[str, Harness] = {
     "gemini-cli": Harness(
         "Gemini CLI",
         "0.61.0",
-        "its own reference of hooks and the program that makes the payloads",
+        _RUN_HERE,
         hooks=HookFile(
             ".gemini/settings.json", "gemini-cli", _GEMINI_EVENTS, 30_000, '"$GEMINI_PROJECT_DIR"'
         ),
@@ -157,16 +161,16 @@ HARNESSES: Mapping[str, Harness] = {
         notes={
             "permission": "`Notification` tells of it and takes no decision",
             "before-compact": "the words of each turn are kept already",
-            "after-compact": "has no event",
-            "subagent-start": "has no event",
-            "subagent-end": "has no event",
+            "after-compact": _NO_EVENT,
+            "subagent-start": _NO_EVENT,
+            "subagent-end": _NO_EVENT,
         },
         deprecated=("`hooks.enabled` and `hooks.disabled` moved to `hooksConfig`.",),
     ),
     "opencode": Harness(
         "OpenCode",
-        "1.18.33",
-        "its published types, and the plugin run by Node with them",
+        "1.18.34",
+        _RUN_HERE,
         plugin=PluginFolder(
             ".opencode/plugins",
             ".config/opencode/plugins",
@@ -178,8 +182,8 @@ HARNESSES: Mapping[str, Harness] = {
             "session-start": _WITH_FIRST_PROMPT,
             "permission": "the rules have answered before the tool",
             "after-compact": _WITH_NEXT_PROMPT,
-            "subagent-start": "a session of its own, with its first prompt",
-            "subagent-end": "a session of its own",
+            "subagent-start": _OWN_SESSION,
+            "subagent-end": _OWN_SESSION,
         },
         deprecated=(
             "The folder `.opencode/plugin` is called `.opencode/plugins` now.",
@@ -189,7 +193,8 @@ HARNESSES: Mapping[str, Harness] = {
     "openclaw": Harness(
         "OpenClaw",
         "2026.9.6",
-        "its published types, and the plugin run by Node with them",
+        "its program loads the plugin; no session was run, so that the payloads are those of its "
+        "published types",
         plugin=PluginFolder(
             None, ".openclaw/extensions/tallystick", _OPENCLAW_EVENTS, "openclaw.mjs"
         ),
@@ -197,8 +202,8 @@ HARNESSES: Mapping[str, Harness] = {
             "session-start": _WITH_FIRST_PROMPT,
             "permission": "the rules have answered before the tool",
             "after-compact": _WITH_NEXT_PROMPT,
-            "subagent-start": "a session of its own, with its first prompt",
-            "subagent-end": "a session of its own",
+            "subagent-start": _OWN_SESSION,
+            "subagent-end": _OWN_SESSION,
         },
         deprecated=(
             "Internal hooks (`HOOK.md`) see commands and no tools, so there are none of ours.",

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,25 @@ def _hook(place: Path, event: str, *options: str, **fields: Any) -> tuple[int, s
     return done.returncode, done.stdout, done.stderr
 
 
+def _hooks(
+    place: Path, event: str, *options: str, **fields: Any
+) -> tuple[int, list[dict[str, Any]], str]:
+    """Answer one event by hooks and by a plugin at once, as a harness that has both runs them;
+    return the highest code, both answers and what was said on standard error.
+    """
+    paths = ("user-hooks", "user-plugin")
+    with ThreadPoolExecutor(len(paths)) as pool:
+        told = [
+            pool.submit(_hook, place, event, *options, "--via", path, **fields) for path in paths
+        ]
+        codes, answers, errors = zip(*(each.result() for each in told), strict=True)
+    return max(codes), [json.loads(each) if each else {} for each in answers], "".join(errors)
+
+
 class Hooks:
-    """An agent that is a program: every event of its session, over and over."""
+    """An agent that is a program, with hooks and a plugin at once: every event of its session, over
+    and over.
+    """
 
     def __init__(self, name: str, place: Path, rules: Path, counts: Counts) -> None:
         self._name, self._place, self._rules, self._counts = name, place, rules, counts
@@ -103,29 +121,28 @@ class Hooks:
             # What a session has been shown is not shown to it again.
             session = f"{event} {self._name} {number}"
             asked = f"Which heron nests at pier {number}?"
-            code, answer, _ = _hook(place, event, session=session, prompt=asked)
-            is_answered = code == 0 and bool(answer)
-            note(f"hook {event}", is_answered and "heron" in json.loads(answer).get("context", ""))
+            code, answers, _ = _hooks(place, event, session=session, prompt=asked)
+            shown = sum("heron" in answer.get("context", "") for answer in answers)
+            note(f"hook {event}", code == 0 and shown == 1)
         for event in ("turn-end", "before-compact", "session-end"):
             text = f"The {event} of {self._name} in round {number} saw a heron."
             turns = [{"speaker": "user", "text": text}]
-            code, answer, error = _hook(
-                place, event, session=f"{event} {self._name} {number}", turns=turns
-            )
+            session = f"{event} {self._name} {number}"
+            code, answers, error = _hooks(place, event, session=session, turns=turns)
             # A server that was killed may have kept the turn: then nothing is stored once more.
-            is_kept = code == 0 and not error and json.loads(answer).get("stored", 1) == 1
+            is_kept = code == 0 and not error and sum(each.get("stored", 0) for each in answers) < 2
             note(f"hook {event}", is_kept)
             self.turns += [text] if is_kept else []
         call_id = f"{self._name}-{number}"
-        code, _, error = _hook(place, "after-tool", tool="ls", call_id=call_id, result="ok")
+        code, _, error = _hooks(place, "after-tool", tool="ls", call_id=call_id, result="ok")
         is_lost = "did not answer" in error
         note("hook after-tool", None if is_lost else code == 0 and not error)
         self.calls += [] if error or code else [call_id]
         # The rules of a file hold whether a server is there or not.
         call = {"tool": "force_push", "call_id": f"force-{self._name}-{number}"}
-        code, answer, _ = _hook(place, "before-tool", "--rules", str(self._rules), **call)
+        code, answers, _ = _hooks(place, "before-tool", "--rules", str(self._rules), **call)
         assert code == 2, "a denied tool ran"
-        note("hook before-tool", json.loads(answer)["decision"] == "deny")
+        note("hook before-tool", all(each.get("decision") == "deny" for each in answers))
 
 
 class OverHttp:
