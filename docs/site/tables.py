@@ -420,12 +420,12 @@ def _harness_forms() -> str:
     rows = []
     for name, each in HARNESSES.items():
         hooks = "" if each.hooks is None else f"`{each.hooks.file}`"
-        places = () if each.plugin is None else (each.plugin.project, f"~/{each.plugin.user}")
-        if each.plugin is not None and each.hooks is not None:
-            places = tuple(dict.fromkeys(place and place.removeprefix("~/") for place in places))
-        plugin = ", ".join(f"`{place}`" for place in places if place)
-        if each.plugin is not None and each.plugin.project is None:
-            plugin += " (user)"
+        plugin = ""
+        if each.plugin is not None:
+            places = [each.plugin.project, f"~/{each.plugin.user}"]
+            if each.plugin.project == each.plugin.user:
+                places.pop()
+            plugin = ", ".join(f"`{place}`" for place in places if place)
         server = "by hand" if each.servers is None else f"`tally mcp install {each.servers}`"
         release = f"{each.release}: {each.checked}"
         rows.append((f"{each.title}, `{name}`", hooks or "none", plugin or "none", server, release))

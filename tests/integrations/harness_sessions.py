@@ -42,7 +42,7 @@ def session_of(harness: str, folder: Path, session: str = "s1") -> list[dict[str
     turn = {"turn_id": "t1"} if harness == "codex" else {}
     call = _CALL if harness == "gemini-cli" else {**_CALL, "tool_use_id": "call-1"}
     if harness == "gemini-cli":
-        told = [
+        told: list[tuple[str, dict[str, Any]]] = [
             ("SessionStart", {"source": "startup"}),
             ("BeforeAgent", {"prompt": SAID}),
             ("BeforeTool", {name: call[name] for name in ("tool_name", "tool_input")}),
@@ -55,7 +55,7 @@ def session_of(harness: str, folder: Path, session: str = "s1") -> list[dict[str
             {**base, **more, "hook_event_name": name, "timestamp": f"2026-11-28T10:00:{n:02}.000Z"}
             for n, (name, more) in enumerate(told)
         ]
-    last = {"last_assistant_message": ANSWERED, "stop_hook_active": False}
+    last: dict[str, Any] = {"last_assistant_message": ANSWERED, "stop_hook_active": False}
     told = [
         ("SessionStart", {"source": "startup"}),
         ("UserPromptSubmit", {"prompt": SAID, **turn}),

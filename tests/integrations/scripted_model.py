@@ -1,5 +1,5 @@
-"""A model behind the four protocols that coding harnesses speak, scripted: it asks for one call of a
-shell, then answers. It listens on the loopback alone.
+"""A model behind the four protocols that coding harnesses speak, scripted: it asks for one call of
+a shell, then answers. It listens on the loopback alone.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _messages(body: dict[str, Any], shell: str | None) -> str:
         block = {"type": "tool_use", "id": "toolu_1", "name": shell, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(_arguments(shell))}
     usage = {"input_tokens": 1, "output_tokens": 1}
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}
+    message: dict[str, Any] = {"id": "msg_1", "type": "message", "role": "assistant", "content": []}
     message |= {"model": body.get("model"), "stop_reason": None, "stop_sequence": None}
     end = {"stop_reason": "end_turn" if shell is None else "tool_use", "stop_sequence": None}
     return _events(
@@ -148,7 +148,7 @@ def _responses(body: dict[str, Any], shell: str | None) -> str:
     if shell is not None:
         item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": shell}
         item["arguments"] = json.dumps(_arguments(shell))
-    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    usage: dict[str, Any] = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
     usage |= {"input_tokens_details": None, "output_tokens_details": None}
     return _events(
         [

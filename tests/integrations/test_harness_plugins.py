@@ -47,7 +47,8 @@ const messages = [
   { info: { id: "msg_2", role: "assistant" }, parts: [{ type: "text", text: ANSWERED }] },
   { info: { id: "msg_3", role: "assistant", summary: true }, parts: [{ type: "text", text: "S" }] },
 ]
-const client = { session: { messages: async ({ path }) => ({ data: path.id === "s1" ? messages : [] }) } }
+const messagesOf = async ({ path }) => ({ data: path.id === "s1" ? messages : [] })
+const client = { session: { messages: messagesOf } }
 const hooks = await Tallystick({ client, directory: "/work/apollo" })
 const sessionID = "s1"
 const asked = async (id) => {
@@ -92,7 +93,7 @@ const messages = [
   { role: "toolResult", content: [{ type: "text", text: "a b" }], timestamp: now + 2 },
 ]
 const asked = (id, at = ctx) => handlers.before_prompt_build(
-  { prompt: "[channel] " + SAID, currentUserMessage: SAID, currentUserMessageId: id, messages: [] }, at)
+  { prompt: "[c] " + SAID, currentUserMessage: SAID, currentUserMessageId: id, messages: [] }, at)
 const before = (toolName, params) => handlers.before_tool_call(
   { toolName, params, toolCallId: toolName }, { ...ctx, toolName })
 const found = { first: await asked("m1"), second: await asked("m9") }
@@ -104,7 +105,8 @@ await handlers.after_tool_call({ toolName: "read", params: {}, toolCallId: "c2",
 await handlers.agent_end({ messages, success: true }, ctx)
 await handlers.before_compaction({ messageCount: 3, messages }, ctx)
 const later = { ...ctx, sessionId: "s2" }
-await handlers.after_compaction({ messageCount: 1, compactedCount: 2, previousSessionId: "s1" }, later)
+const compacted = { messageCount: 1, compactedCount: 2, previousSessionId: "s1" }
+await handlers.after_compaction(compacted, later)
 await handlers.agent_end({ messages, success: true }, later)
 found.compacted = await asked("m10", later)
 await handlers.session_end({ sessionId: "s2", messageCount: 3, reason: "idle" }, later)
@@ -194,7 +196,7 @@ def test_a_session_of_a_plugin_is_kept_and_gets_what_is_remembered(
         assert paths_of(bound) == {"user-plugin"}
 
 
-def paths_of(bound: BoundTally) -> set[str | None]:
+def paths_of(bound: BoundTally) -> set[Any]:
     return {run.metadata.get("path") for run in bound.recordings.runs(limit=200)}
 
 

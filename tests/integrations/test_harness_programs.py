@@ -1,6 +1,6 @@
-"""Sessions of the harnesses' own programs with a scripted model, with hooks and plugin at once where
-a harness has both. They run where `HARNESS_PROGRAMS` names a folder with the programs, in a home of
-their own: nobody is logged in, and the model is on the loopback.
+"""Sessions of the harnesses' own programs with a scripted model, with hooks and plugin at once
+where a harness has both. They run where `HARNESS_PROGRAMS` names a folder with the programs, in a
+home of their own: nobody is logged in, and the model is on the loopback.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.terminals import run_piped
@@ -56,9 +57,16 @@ def configure(home: Path, work: Path, url: str) -> dict[str, str]:
             }
         )
     )
-    provider = {"npm": "@ai-sdk/openai-compatible", "models": {"scripted": {"name": "scripted"}}}
+    provider: dict[str, Any] = {
+        "npm": "@ai-sdk/openai-compatible",
+        "models": {"scripted": {"name": "scripted"}},
+    }
     provider["options"] = {"baseURL": f"{url}/v1", "apiKey": "none"}
-    opencode = {"autoupdate": False, "share": "disabled", "provider": {"local": provider}}
+    opencode: dict[str, Any] = {
+        "autoupdate": False,
+        "share": "disabled",
+        "provider": {"local": provider},
+    }
     opencode |= {"model": "local/scripted", "small_model": "local/scripted"}
     (work / "opencode.json").write_text(json.dumps(opencode))
     return {
