@@ -97,7 +97,7 @@ def recorded_elsewhere(bound: BoundTally, session: str, observer: str) -> RunRec
 
 def is_recorded_from_spool(bound: BoundTally, session: str, event_id: str, *, since: int) -> bool:
     """Return True if an event that waited in the spool since a time (microseconds UTC) is recorded
-    in the bound scope: a run of it has ended, or one that was cut off has its step.
+    in the bound scope: a run of it has ended well, or one that was cut off or failed has its step.
     """
     store = services_of(bound).store
     store.database.flush()
@@ -107,7 +107,7 @@ def is_recorded_from_spool(bound: BoundTally, session: str, event_id: str, *, si
         )
         for run in runs:
             if run.metadata.get(SPOOLED) == event_id and (
-                run.status not in ("running", "interrupted")
+                run.status not in ("running", "interrupted", "failed")
                 or recordings.steps_of(connection, run.id, limit=1)
             ):
                 return True
