@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 FOLDER = "spool"
 """The folder of the events, in that of the tally."""
+VERSION = 2
+"""Of what is in the file of an event. A release takes what an earlier one left; what a later one
+left waits for it.
+"""
 LEFT, BEGUN, _PARTIAL = ".json", ".begun", ".partial"
 """Ends of names: of an event, of one that a process has begun to take, and of one half written."""
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
@@ -46,7 +50,7 @@ def leave(place: str, by: str, body: dict[str, Any]) -> str | None:
         newest = int(names[-1].partition("-")[0]) if names else 0
         moment = time.time_ns()
         event_id = f"{max(moment, newest + 1):020}-{os.urandom(6).hex()}"
-        event = {"v": 1, "id": event_id, "at": moment // 1_000, "by": by, "body": body}
+        event = {"v": VERSION, "id": event_id, "at": moment // 1_000, "by": by, "body": body}
         _write(folder, event_id, json.dumps(event).encode("ascii"))
     except OSError:
         return None

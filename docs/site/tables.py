@@ -31,6 +31,8 @@ from tallystick.records import (
 )
 from tallystick.settings import Settings
 from tallystick_cli.app import build_command
+from tallystick_hooks.events import EVENTS, EventName
+from tallystick_hooks.harnesses import HARNESSES, Harness
 from tallystick_server.routes import EXCLUDED, OWN, PREFIX, ROUTES
 
 DOCS = Path(__file__).parent.parent
@@ -367,6 +369,74 @@ def _runtimes() -> str:
     return _table(("runtime", "extra", "admitted", "oldest tested", "newest tested"), rows)
 
 
+_MOMENTS: Mapping[str, tuple[EventName, ...]] = {
+    "session start": ("session-start",),
+    "prompt": ("prompt",),
+    "before a tool": ("before-tool",),
+    "permission for a tool": ("permission",),
+    "after a tool": ("after-tool",),
+    "a subagent": ("subagent-start", "subagent-end"),
+    "before a compaction": ("before-compact",),
+    "after a compaction": ("after-compact",),
+    "turn end": ("turn-end",),
+    "session end": ("session-end",),
+}
+_ASKED = {
+    "remember": "add",
+    "recall": "search",
+    "modify": "manage",
+    "forget": "manage",
+}
+"""Tools of the MCP server by what a person or a model asks for."""
+
+
+def _harness_moments() -> str:
+    """Return each moment of a session with what catches it in each harness."""
+    if (told := {event for events in _MOMENTS.values() for event in events}) != set(EVENTS):
+        raise SystemExit(f"moments of harnesses: {sorted(told ^ set(EVENTS))}")
+    rows = [
+        (moment, *(_catches(each, events) for each in HARNESSES.values()))
+        for moment, events in _MOMENTS.items()
+    ]
+    rows += [
+        (f"asked to {verb}", *(f"MCP `{tool}`" for _ in HARNESSES)) for verb, tool in _ASKED.items()
+    ]
+    return _table(("moment", *(each.title for each in HARNESSES.values())), rows)
+
+
+def _catches(harness: Harness, events: Iterable[EventName]) -> str:
+    caught = harness.plugin.events if harness.hooks is None and harness.plugin else None
+    names = caught if harness.hooks is None else harness.hooks.events
+    found = [f"`{name}`" for name, event in (names or {}).items() if event in events]
+    notes = dict.fromkeys(harness.notes[event] for event in events if event in harness.notes)
+    text = "; ".join(part for part in (", ".join(found), *notes) if part)
+    if not text:
+        raise SystemExit(f"{harness.title}: nothing catches {[*events]}, and no note says why.")
+    return text
+
+
+def _harness_forms() -> str:
+    """Return where each harness has its hooks and its plugin, and how that was checked."""
+    rows = []
+    for name, each in HARNESSES.items():
+        hooks = "" if each.hooks is None else f"`{each.hooks.file}`"
+        plugin = ""
+        if each.plugin is not None:
+            places = [each.plugin.project, f"~/{each.plugin.user}"]
+            if each.plugin.project == each.plugin.user:
+                places.pop()
+            plugin = ", ".join(f"`{place}`" for place in places if place)
+        server = "by hand" if each.servers is None else f"`tally mcp install {each.servers}`"
+        release = f"{each.release}: {each.checked}"
+        rows.append((f"{each.title}, `{name}`", hooks or "none", plugin or "none", server, release))
+    return _table(("harness", "hooks", "plugin", "tools", "checked with"), rows)
+
+
+def _harness_deprecations() -> str:
+    rows = [(each.title, text) for each in HARNESSES.values() for text in each.deprecated]
+    return _table(("harness", "deprecated"), rows)
+
+
 _TABLES: dict[str, Callable[[], str]] = {
     "kinds": _kinds,
     "memory": lambda: _fields(Memory),
@@ -382,6 +452,9 @@ _TABLES: dict[str, Callable[[], str]] = {
     "commands": _commands,
     "routes": _routes,
     "runtimes": _runtimes,
+    "harness-moments": _harness_moments,
+    "harness-forms": _harness_forms,
+    "harness-deprecations": _harness_deprecations,
 }
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ __all__ = ["build_command", "main"]
 
 VERSION_LINE = f"tallystick {__version__}"
 """What `tally --version` prints."""
+_MISUSE = 2
 
 
 def main() -> None:
@@ -46,7 +47,17 @@ def main() -> None:
     with loading():
         from tallystick_cli.app import main as run
 
-    run()
+    try:
+        run()
+    except SystemExit as ended:
+        from tallystick_hooks.events import EVENTS
+        from tallystick_hooks.quick import code_of_misuse
+
+        if ended.code != _MISUSE or sys.argv[1:2] != ["hook"] or not {*EVENTS} & {*sys.argv[2:3]}:
+            raise
+
+        # A client takes this code of a hook for a refusal.
+        sys.exit(code_of_misuse(sys.argv[2:]))
 
 
 def __getattr__(name: str) -> Any:

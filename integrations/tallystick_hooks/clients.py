@@ -10,11 +10,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
+from tallystick import __version__
 from tallystick.errors import InvalidInput, SettingsError
 from tallystick_hooks.client_files import (
     json_with,
@@ -24,13 +25,17 @@ from tallystick_hooks.client_files import (
     toml_with,
     toml_without,
 )
-from tallystick_hooks.events import EVENTS
-from tallystick_hooks.formats import CLAUDE_EVENTS
+from tallystick_hooks.events import EVENTS, HookFormat
+from tallystick_hooks.harnesses import HARNESSES, Harness, HookFile
 
 ClientScope = Literal["project", "user"]
 NAME = "tallystick"
-_OUR_HOOK = re.compile(rf" hook (?:{'|'.join(EVENTS)}) --format claude-code(?![\w-])")
+_FORMATS = "|".join(each for each in get_args(HookFormat) if each != "neutral")
+_OUR_HOOK = re.compile(rf" hook (?:{'|'.join(EVENTS)}) --format (?:{_FORMATS})(?![\w-])")
 """The part of the line of a hook that is the same wherever the program and the tally are."""
+
+
+_ABOUT = "Memory, rules and records of sessions. Written by `tally hook install`."
 
 
 class _Client(NamedTuple):
@@ -86,6 +91,8 @@ class Change:
     after: str
     is_restored: bool = False
     """True where `after` is the file as it was before the first change of ours."""
+    folder: Path | None = None
+    """The folder of a plugin of ours, which goes with its last file."""
 
     @property
     def diff(self) -> str:
@@ -119,12 +126,27 @@ class Change:
             file.parent.mkdir(parents=True, exist_ok=True)
         elif _text_of(file) != self.before:
             raise SettingsError(f"{self.file} was changed meanwhile. Do it again.")
-        elif not self.is_restored and not self.backup.exists():
+        elif not self.is_restored and not self.is_ours and not self.backup.exists():
             write_whole(self.backup, self.before, like=file)
         if self.is_restored or not _is_empty(self.after):
             write_whole(file, self.after, like=file)
         else:
             file.unlink(missing_ok=True)
+            self._remove_empty(file.parent)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the file as it is was written by us, whole."""
+        return "`tally hook install`" in self.before
+
+    def _remove_empty(self, place: Path) -> None:
+        """Remove the folders of a plugin that nothing is in."""
+        while self.folder is not None and place.is_relative_to(self.folder):
+            try:
+                place.rmdir()
+            except OSError:
+                return
+            place = place.parent
 
 
 def _backup_names(file: Path) -> Iterator[Path]:
@@ -210,29 +232,152 @@ def change_hooks(
     scope: ClientScope,
     command: Callable[[str], str],
     *,
+    client: str = "claude-code",
     remove: bool = False,
     folder: Path | None = None,
     home: Path | None = None,
 ) -> Change:
-    """Return the change that puts the hooks into the settings of Claude Code, or out of them.
-    `command` writes the line of the shell for an event. Raises SettingsError.
+    """Return the change that puts the hooks into the settings of a harness, or out of them.
+    `command` writes the line of the shell for an event. Raises SettingsError, and InvalidInput for
+    a harness without hooks that are commands.
     """
-    file = _file(".claude/settings.json", scope, folder, home)
+    hooks = harness_of(client).hooks
+    if hooks is None:
+        raise InvalidInput(f"{client} has no hooks that are commands. Use --form plugin.")
+    file = _file(hooks.file, scope, folder, home)
 
     def put_in(text: str) -> str:
-        for original, event in CLAUDE_EVENTS.items():
+        for original, event in hooks.events.items():
             path = ("hooks", original)
             if text.strip():
                 text = list_without(text, path, _without_ours)
-            text = list_with(text, path, _hook(original, command(event)))
+            text = list_with(text, path, _hook(original, command(event), hooks))
         return text
 
     def take_out(text: str) -> str:
-        for original in CLAUDE_EVENTS:
+        for original in hooks.events:
             text = list_without(text, ("hooks", original), _without_ours)
         return text
 
     return _change(file, put_in, take_out, remove)
+
+
+def change_plugin(
+    scope: ClientScope,
+    client: str,
+    command: Callable[[str], str],
+    start: Sequence[str],
+    options: Sequence[str],
+    *,
+    closed: bool = False,
+    remove: bool = False,
+    folder: Path | None = None,
+    home: Path | None = None,
+) -> list[Change]:
+    """Return the changes that write the plugin of a harness, or remove it. Where the plugin is a
+    program, it starts `start`, an event and `options`; `closed` says that rules decide over tools,
+    which do not run then where it fails. Raises SettingsError, and InvalidInput for a harness
+    without one.
+    """
+    harness = harness_of(client)
+    plugin = harness.plugin
+    if plugin is None:
+        raise InvalidInput(f"A plugin of {client} comes from a marketplace. Use --form hooks.")
+    name = plugin.project if scope == "project" else plugin.user
+    if name is None:
+        raise InvalidInput(f"{client} has plugins of a user alone. Use --scope user.")
+    place = _file(name, scope, folder, home)
+    about = {"name": NAME, "version": __version__, "description": _ABOUT}
+    texts: dict[Path, str] = {}
+    changes: list[Change] = []
+    if harness.hooks is not None:
+        hooks = harness.hooks
+        entries = {
+            original: [_hook(original, command(event), hooks)]
+            for original, event in plugin.events.items()
+        }
+        texts[place / "hooks" / "hooks.json"] = _json({"description": _ABOUT, "hooks": entries})
+        manifest = {
+            "claude-code": (".claude-plugin/plugin.json", {**about, "author": {"name": NAME}}),
+            "gemini-cli": ("gemini-extension.json", about),
+        }[client]
+        texts[place / manifest[0]] = _json(manifest[1])
+    else:
+        settings = {
+            "command": [*start, "hook"],
+            "options": list(options),
+            "agent": client,
+            "closed": closed,
+            # From the file of the plugin to the folder of the project.
+            "up": "../" * len(Path(name).parts) if scope == "project" else "",
+        }
+        program = _program(str(plugin.file), settings)
+        if client == "opencode":
+            texts[place / f"{NAME}.js"] = program
+        else:
+            entry = {"id": NAME, "name": "Tallystick", "version": __version__}
+            entry["description"] = _ABOUT
+            schema = {"type": "object", "additionalProperties": False}
+            on_start = {"activation": {"onStartup": True}, "configSchema": schema}
+            package = {**about, "type": "module", "openclaw": {"extensions": ["./index.js"]}}
+            texts[place / "openclaw.plugin.json"] = _json({**entry, **on_start})
+            texts[place / "package.json"] = _json(package)
+            texts[place / "index.js"] = program
+            path = ("plugins", "entries", NAME)
+            allowed = {"enabled": True, "hooks": {"allowConversationAccess": True}}
+            changes.append(
+                _change(
+                    _file(".openclaw/openclaw.json", scope, folder, home),
+                    lambda text: json_with(text, path, allowed),
+                    lambda text: json_without(text, path),
+                    remove,
+                )
+            )
+    own_folder = None if client == "opencode" else place
+    of_plugin = [_change_whole(file, text, remove, own_folder) for file, text in texts.items()]
+    # What loads a plugin is written last, and goes first.
+    return [*changes, *of_plugin] if remove else [*of_plugin, *changes]
+
+
+def _change_whole(file: Path, text: str, remove: bool, folder: Path | None) -> Change:
+    """Return the change that writes a file of ours, or removes it. One of somebody else stays where
+    it is to be removed.
+    """
+    before = _text_of(file) if file.exists() else ""
+    change = Change(file, before, "" if remove else text, folder=folder)
+    return replace(change, after=before) if remove and not change.is_ours else change
+
+
+def harness_of(client: str) -> Harness:
+    """Return a harness by its name. Raises InvalidInput."""
+    harness = HARNESSES.get(client)
+    if harness is None:
+        known = ", ".join(HARNESSES)
+        raise InvalidInput(f"There is no harness {client!r}. Harnesses are: {known}.")
+    return harness
+
+
+def is_installed(changes: Sequence[Change]) -> bool:
+    """Whether something of ours is there that changes would take out."""
+    return any(each.diff for each in changes)
+
+
+def written_at(changes: Sequence[Change]) -> int:
+    """Return when the files that changes would take something out of were written last,
+    microseconds UTC.
+    """
+    return max(each.file.stat().st_mtime_ns // 1_000 for each in changes if each.diff)
+
+
+def _program(name: str, settings: Mapping[str, Any]) -> str:
+    folder = Path(__file__).parent / "plugins"
+    shared = (folder / "telling.mjs").read_text(encoding="utf-8")
+    own = (folder / name).read_text(encoding="utf-8")
+    return shared.replace("const SETTINGS = {}", f"const SETTINGS = {json.dumps(settings)}") + own
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"
 
 
 def _without_ours(group: Any) -> Any:
@@ -250,9 +395,11 @@ def _without_ours(group: Any) -> Any:
     return {**group, "hooks": rest} if rest else None
 
 
-def _hook(original: str, command: str) -> dict[str, Any]:
-    hook = {"hooks": [{"type": "command", "command": command, "timeout": 30}]}
-    return {"matcher": "*", **hook} if "Tool" in original else hook
+def _hook(original: str, command: str, hooks: HookFile) -> dict[str, Any]:
+    one = {"type": "command", "command": command, "timeout": hooks.timeout}
+    if hooks.format == "gemini-cli":
+        one = {"name": NAME, **one}
+    return {"matcher": "*", "hooks": [one]} if "Tool" in original else {"hooks": [one]}
 
 
 def _change(

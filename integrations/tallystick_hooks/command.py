@@ -15,15 +15,16 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
-from tallystick_hooks.events import EVENTS, Answer, Event, HookFormat
+from tallystick_hooks.events import EVENTS, PATHS, Answer, Event, HookFormat
 from tallystick_hooks.formats import BadPayload, answer_in, event_from
 from tallystick_hooks.quick import (
     DECIDING,
     RULES_MARK,
     Unanswered,
     ask,
+    code_of_misuse,
     finish,
     is_closed,
     read_input,
@@ -66,12 +67,21 @@ def main() -> NoReturn:
     sys.exit(run() if code is None else code)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Ends a hook with options that are none so that the client goes on, but before a tool under
+    rules.
+    """
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(code_of_misuse(sys.argv[1:]), f"tally hook: {message}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tally hook", description="Answer one event of an agent's session."
-    )
+    parser = _Parser(prog="tally hook", description="Answer one event of an agent's session.")
     parser.add_argument("event", choices=EVENTS)
-    parser.add_argument("--format", choices=["neutral", "claude-code"], default="neutral")
+    parser.add_argument("--format", choices=get_args(HookFormat), default="neutral")
+    parser.add_argument("--via", choices=PATHS, help="Where the hook is written down.")
     parser.add_argument(
         "--tally", "-t", default=os.environ.get("TALLYSTICK_TALLY", ".tally"), metavar="FOLDER"
     )
@@ -101,7 +111,7 @@ def _answer(chosen: argparse.Namespace, text: str | None) -> dict[str, Any]:
         )
     format: HookFormat = chosen.format
     try:
-        event = event_from(payload, chosen.event, format)
+        event = event_from(payload, chosen.event, format, chosen.via)
     except (BadPayload, OSError) as error:
         raise Unanswered(str(error)) from error
     if event.name in DECIDING and chosen.rules is None:

@@ -23,7 +23,10 @@ TELLING: tuple[EventName, ...] = (
     *("after-tool", "subagent-end", "before-compact", "turn-end", "session-end"),
 )
 """Events that need no answer: an agent goes on alike, whether they are taken now or later."""
-HookFormat = Literal["neutral", "claude-code"]
+HookFormat = Literal["neutral", "claude-code", "codex", "gemini-cli"]
+HookPath = Literal["project-hooks", "user-hooks", "project-plugin", "user-plugin"]
+"""Where the hook is written down that tells: the settings or the plugin of a project or a user."""
+PATHS: tuple[HookPath, ...] = get_args(HookPath)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ class Event:
     tool: str | None = None
     arguments: Any = None
     call_id: str | None = None
+    event_id: str | None = None
+    """The id that the client gives the event itself: every hook that it calls for it has the same.
+    """
+    path: HookPath | None = None
+    """The way by which it was told, where several may be open at once."""
     result: Any = None
     error: str | None = None
     """Why the tool failed."""

@@ -6,6 +6,8 @@ recorded as a gap; before a tool, where rules are installed, it stops the tool i
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -19,10 +21,13 @@ from tallystick.errors import (
 from tallystick.kit import (
     OBSERVER,
     SPOOLED,
+    EventClaim,
     ToolCall,
+    answer_claim,
+    claim_event,
+    claimed_answer,
     framed_pieces,
     has_rules,
-    is_first_to_record,
     json_value,
     note_seen_again,
     record_tool_call,
@@ -33,30 +38,42 @@ from tallystick.kit import (
 )
 from tallystick.operations import error_json
 from tallystick.records import RunRecord
-from tallystick.records.canonical import digest
+from tallystick.records.canonical import digest, text_digest
 from tallystick.tally import BoundTally, Tally
-from tallystick_hooks.events import Answer, Event, HookFormat
+from tallystick_hooks.events import Answer, Event, HookFormat, HookPath
 from tallystick_hooks.formats import answer_in, event_from
 from tallystick_hooks.quick import DECIDING
 from tallystick_learning import Learning
 
-__all__ = ["answer_event", "handle", "note_failure", "react"]
+__all__ = ["answer_event", "handle", "has_told", "note_failure", "react"]
 
 SURFACE = "hook"
 _MEMORIES = 3
 """Memories that a prompt adds at most."""
+_SECONDS, _PAUSE = 10.0, 0.05
+"""Seconds to wait for the decision of the path that was asked first, and between two looks."""
+_DIRECT = "direct"
+"""The path of an event that names none."""
+_RUNS = 200
+"""Runs that are looked at, the newest."""
+_RECORDS = ("after-tool", "subagent-end")
+"""Events that are recorded once, by whoever tells of them."""
 _MOST, _MOST_AT_END = {"turn-end": 20}, 400
 """Turns that are looked at, the newest: after a turn those before are kept already."""
 
 
 def handle(
-    bound: BoundTally, event: str | None, payload: Any, format: HookFormat = "neutral"
+    bound: BoundTally,
+    event: str | None,
+    payload: Any,
+    format: HookFormat = "neutral",
+    path: HookPath | None = None,
 ) -> dict[str, Any]:
     """Return the answer to an event in its format, for a hook that is answered by a server.
 
     Raises BadPayload for an input that is none; every failure beside it is an answer.
     """
-    of_session = event_from(payload, event, format)
+    of_session = event_from(payload, event, format, path)
     return answer_in(react(bound, of_session), of_session, format)
 
 
@@ -83,12 +100,85 @@ def react(bound: BoundTally, event: Event) -> Answer:
     """
     bound = bound.on(SURFACE, session_id=event.session)
     try:
-        answer = _REACTIONS[event.name](bound, event)
+        answer = _answer_once(bound, event)
     except TallystickError as error:
         if event.spooled is not None and isinstance(error, StorageError | RecorderError):
             raise
         answer = _failure(bound, event, error)
     return _name_caller(answer, bound)
+
+
+def _answer_once(bound: BoundTally, event: Event) -> Answer:
+    """Answer an event that several paths may tell of, such as a plugin and the settings: the first
+    path answers and records, the others leave it to that one, and the journal says so.
+    """
+    if event.name in DECIDING and not has_rules(bound, "tool_call"):
+        return Answer()
+    if event.name in _RECORDS:
+        other = recorded_elsewhere(bound, event.session, SURFACE)
+        if other is not None:
+            return _leave_to(other, bound, event)
+    key, is_own = _event_key(event)
+    path = event.path or _DIRECT
+    claim = claim_event(
+        bound, event.session, key, path=path, once=is_own, at=event.at, spooled=event.spooled
+    )
+    if claim.path != path:
+        return _leave(bound, event, claim, key)
+    if not claim.is_new and event.name in _RECORDS:
+        return Answer(facts={"recorded": "before"})
+    answer = _REACTIONS[event.name](bound, event)
+    if event.name in DECIDING:
+        fields = ("decision", "reason", "arguments", "facts")
+        kept = {name: json_value(getattr(answer, name)) for name in fields}
+        answer_claim(bound, event.session, key, kept)
+    return answer
+
+
+def _event_key(event: Event) -> tuple[str, bool]:
+    """Return the key that every path has for an event, and whether it is the event's own: else it
+    is what the event says, which may be said again.
+    """
+    own = event.call_id or event.event_id
+    said = {
+        "prompt": event.prompt,
+        "tool": event.tool,
+        "subagent": event.subagent,
+        "arguments": event.arguments,
+        "result": event.result,
+        "words": [each.key for each in event.words[-1:]],
+    }
+    if event.call_id is not None:
+        return f"{event.name} {own}", True
+    is_own = own is not None or event.name == "subagent-end"
+    body = json.dumps(said, sort_keys=True, default=str)
+    return f"{event.name} {own} {text_digest('hook-event', body)}", is_own
+
+
+def _leave(bound: BoundTally, event: Event, claim: EventClaim, key: str) -> Answer:
+    """Leave an event to the path that told of it first. What was said is kept all the same: each
+    turn is kept once, and the first path may have told of fewer. Rules decide once: a decision that
+    does not come is asked for again, because an approval may be used once.
+    """
+    note_seen_again(
+        bound,
+        event.session,
+        observer=SURFACE,
+        what=event.name,
+        why="told_first",
+        path=event.path or _DIRECT,
+        active=claim.path,
+    )
+    if event.name in DECIDING:
+        end = time.monotonic() + _SECONDS
+        while (answered := claimed_answer(bound, event.session, key)) is None:
+            if time.monotonic() > end:
+                return _check(bound, event)
+            time.sleep(_PAUSE)
+        return Answer(**answered)
+    if event.words or event.candidates:
+        return _REACTIONS[event.name](bound, event)
+    return Answer(facts={"told_first_by": claim.path})
 
 
 def _name_caller(answer: Answer, bound: BoundTally) -> Answer:
@@ -122,6 +212,12 @@ def _explain_refusal(error: Exception) -> str:
     return f"The rules could not be checked ({code}), so the tool does not run."
 
 
+def has_told(bound: BoundTally, path: str, *, since: int) -> bool:
+    """Whether an event was told by a path since a time, microseconds UTC, in the bound scope."""
+    runs = bound.recordings.runs(limit=_RUNS)
+    return any(run.metadata.get("path") == path and run.started_at >= since for run in runs)
+
+
 def _wake(bound: BoundTally, event: Event) -> Answer:
     with bound.run(event.agent, metadata=_metadata(event)):
         # What is handed over comes first: that of the scope, or of the folder's project.
@@ -138,7 +234,9 @@ def _recall(bound: BoundTally, event: Event) -> Answer:
             bound, prompt, conversation=event.session, turn=None, memories=_MEMORIES
         )
         # What the session was shown before is in its prompt.
-        return Answer(context=framed_pieces(bound, [piece for piece in shown if piece.new]))
+        context = framed_pieces(bound, [piece for piece in shown if piece.new])
+    # Kept after the recall, which would find them.
+    return replace(_keep(bound, event), context=context)
 
 
 def _check(bound: BoundTally, event: Event) -> Answer:
@@ -179,11 +277,6 @@ def _refusal(error: Blocked) -> str:
 
 
 def _record(bound: BoundTally, event: Event) -> Answer:
-    other = recorded_elsewhere(bound, event.session, SURFACE)
-    if other is not None:
-        return _leave_to(other, bound, event)
-    if event.call_id is not None and not is_first_to_record(bound, event.session, event.call_id):
-        return Answer(facts={"recorded": "before"})
     call = ToolCall(event.tool or "", event.arguments, event.call_id)
     with (
         bound.run(event.agent, metadata=_metadata(event)) as run,
@@ -200,12 +293,6 @@ def _record(bound: BoundTally, event: Event) -> Answer:
 
 def _note_subagent(bound: BoundTally, event: Event) -> Answer:
     """Record what a subagent answered. Its words are none of the user's, and are not kept."""
-    other = recorded_elsewhere(bound, event.session, SURFACE)
-    if other is not None:
-        return _leave_to(other, bound, event)
-    key = f"{event.subagent} {digest('hook-subagent', json_value(event.result))}"
-    if not is_first_to_record(bound, event.session, key):
-        return Answer(facts={"recorded": "before"})
     with (
         bound.run(event.agent, metadata=_metadata(event)) as run,
         run.step("other", name=event.agent) as step,
@@ -274,7 +361,15 @@ def _remember(bound: BoundTally, event: Event) -> list[dict[str, Any]]:
 
 
 def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:
-    note_seen_again(bound, event.session, observer=SURFACE, what=event.name, run=other)
+    note_seen_again(
+        bound,
+        event.session,
+        observer=SURFACE,
+        what=event.name,
+        why="recorded_in_process",
+        run=other,
+        path=event.path,
+    )
     return Answer(facts={"recorded_by": other.id})
 
 
@@ -282,6 +377,8 @@ def _metadata(event: Event) -> dict[str, Any]:
     told = {"thread_id": event.session, OBSERVER: SURFACE, "event": event.name}
     if event.subagent is not None:
         told["subagent"] = event.subagent
+    if event.path is not None:
+        told["path"] = event.path
     return told if event.spooled is None else {**told, SPOOLED: event.spooled}
 
 

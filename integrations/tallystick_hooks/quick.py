@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import sys
+from itertools import pairwise
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _OPTIONS = {
     "--agent": "agent",
     "--rules": "rules",
     "--socket": "socket",
+    "--via": "via",
 }
 RULES_MARK = ".rules"
 """What the name of a file ends with that stands beside the socket of a server with rules over
@@ -93,6 +95,17 @@ def is_closed(event: str, path: str, rules: object) -> bool:
     return event in DECIDING and (rules is not None or os.path.exists(path + RULES_MARK))
 
 
+def code_of_misuse(arguments: Sequence[str]) -> int:
+    """Return the exit code for options that are none, such as those which another release wrote: 2
+    stops a client, so that it is for tools under rules alone.
+    """
+    words = [word for each in arguments for word in each.split("=", 1)]
+    given = dict(pairwise(words))
+    place = given.get("--tally", given.get("-t", os.environ.get("TALLYSTICK_TALLY", ".tally")))
+    path = given.get("--socket", os.path.join(place, "serve.sock"))
+    return 2 if arguments and is_closed(arguments[0], path, given.get("--rules")) else 1
+
+
 def read_input() -> str:
     """Return standard input; nothing where it is closed or no text."""
     try:
@@ -123,13 +136,14 @@ def ask(
     format: str = "neutral",
     boundary: str | None = None,
     agent: str | None = None,
+    via: str | None = None,
     **options: object,
 ) -> dict[str, Any] | None:
     """Return the answer of the server at a socket, or None where there is none, none that answers
     hooks, or one that broke off though another way may answer as well. Raises Unanswered,
     ValueError for a payload that is no JSON.
     """
-    request = {"payload": payload, "format": format, "scope": boundary, "agent": agent}
+    request = {"payload": payload, "format": format, "scope": boundary, "agent": agent, "via": via}
     body = json.dumps(
         {name: value for name, value in request.items() if value is not None}
     ).encode()

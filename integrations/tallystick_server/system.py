@@ -20,6 +20,7 @@ from tallystick.operations import MODEL_TOOLS
 from tallystick.records import Foil, JsonObject, Receipt
 from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_hooks import BadPayload, HookFormat
+from tallystick_hooks.events import HookPath
 from tallystick_hooks.handling import handle
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
@@ -212,6 +213,8 @@ class HookCall(BaseModel):
     scope: str | None = None
     agent: str | None = None
     """The agent whose session it is, where the token names none."""
+    via: HookPath | None = None
+    """Where the hook is written down, where several tell of one session."""
 
 
 async def answer_hook(request: Request, event: str, body: HookCall) -> Response:
@@ -228,7 +231,9 @@ async def answer_hook(request: Request, event: str, body: HookCall) -> Response:
         if body.agent is not None:
             bound = bound.tally.bind(actor.replace(agent=body.agent), bound.scope)
         try:
-            answered = handle(bound, event, _own_payload(request, body.payload), body.format)
+            answered = handle(
+                bound, event, _own_payload(request, body.payload), body.format, body.via
+            )
         except BadPayload as error:
             raise InvalidInput(str(error)) from error
         return Response(json.dumps(answered).encode(), 200, {}, "application/json")

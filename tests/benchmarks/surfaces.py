@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -328,6 +329,63 @@ def hook_rows(place: Path, calls: int) -> list[Row]:
     return rows
 
 
+def round_trip_rows(place: Path, calls: int) -> list[Row]:
+    """Measure what an agent waits for: a hook, by itself and beside a server, and a call of a tool
+    over standard input, beside the start of a plain process in the same run. They take turns.
+    """
+    return asyncio.run(_round_trip_rows(place, calls))
+
+
+async def _round_trip_rows(place: Path, calls: int) -> list[Row]:
+    prompt = {"session": "s1", "prompt": "What is the staging server 3 called?"}
+    tool = {"session": "s1", "tool": "ls", "arguments": {"path": "."}, "result": "a b"}
+    plain, mark = "python -c pass", "beside a server"
+    times: dict[str, list[float]] = defaultdict(list)
+
+    async def take(what: str, *arguments: str, payload: dict[str, Any] | None = None) -> None:
+        text = json.dumps(payload or {}).encode()
+        command = [sys.executable, "-c", *arguments]
+        started = time.perf_counter()
+        await asyncio.to_thread(
+            subprocess.run, command, input=text, stdout=subprocess.DEVNULL, check=True
+        )
+        times[what].append(1_000 * (time.perf_counter() - started))
+
+    async def take_hooks(place: Path, end: str) -> None:
+        for event, payload in (("prompt", prompt), ("before-tool", tool), ("after-tool", tool)):
+            line = ("hook", event, "--tally", str(place), "--via", "user-plugin")
+            await take(f"hook {event}{end}", _RUN, *line, payload=payload)
+
+    alone = place.with_name("alone")
+    with Tally.open(alone, background=False) as tally:
+        tally.bind().remember_many([f"Note {n}: the server is heron." for n in range(_MEMORIES)])
+    server = subprocess.Popen(
+        [sys.executable, "-c", _RUN, "serve", "--tally", str(place), "--json"],
+        stdout=subprocess.PIPE,
+    )
+    while not (place / "serve.sock").exists():
+        await asyncio.sleep(0.05)
+    arguments = ["-c", _RUN, "mcp", "--tally", str(alone)]
+    async with Client(StdioServerParameters(command=sys.executable, args=arguments)) as client:
+        for number in range(max(calls // 4, 20) + 1):
+            if number == 1:
+                times.clear()  # the first calls read what the later ones have
+            await take(plain, "pass")
+            await take_hooks(place, f" {mark}")
+            await take_hooks(alone, "")
+            started = time.perf_counter()
+            found = await client.call_tool("search", {"query": f"staging server {number}"})
+            times["tool search"].append(1_000 * (time.perf_counter() - started))
+            assert not found.is_error
+    server.terminate()
+    server.communicate(timeout=60)
+    return [
+        Row("round-trip", f"{what}: {name}", value(each), "ms")
+        for what, each in times.items()
+        for name, value in (("median", statistics.median), ("p95", _p95))
+    ]
+
+
 def _p95(times: list[float]) -> float:
     return sorted(times)[int(0.95 * (len(times) - 1))]
 
@@ -390,6 +448,7 @@ SURFACES: dict[str, Callable[[Path, int], list[Row]]] = {
     "http": http_rows,
     "mcp": mcp_rows,
     "hook": hook_rows,
+    "round-trip": round_trip_rows,
     "command": command_rows,
 }
 """By name."""

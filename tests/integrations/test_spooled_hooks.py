@@ -172,13 +172,26 @@ def test_an_event_of_a_later_release_waits_with_those_after_it(place: Path) -> N
     hook(place, "after-tool", tool="cat", result="a")
     first, second = list_events(str(place))
     event = json.loads((place / FOLDER / first).read_text())
-    (place / FOLDER / first).write_text(json.dumps({**event, "v": 2}))
+    (place / FOLDER / first).write_text(json.dumps({**event, "v": event["v"] + 1}))
 
     with Tally.open(place, background=False) as tally:
         [finding] = [each for each in tally.bind().operator.doctor() if each.check == "spool"]
         assert tally.bind().recordings.runs() == []
     assert (finding.status, finding.text[:14]) == ("notice", "2 events wait ")
     assert list_events(str(place)) == [first, second]
+
+
+def test_an_event_of_an_earlier_release_is_taken(place: Path) -> None:
+    """Events had neither a path nor an id of their own."""
+    hook(place, "after-tool", tool="ls", result="a", call_id="c1")
+    [name] = list_events(str(place))
+    event = json.loads((place / FOLDER / name).read_text())
+    told = {key: v for key, v in event["body"]["event"].items() if key not in ("path", "event_id")}
+    older = {**event, "v": 1, "body": {**event["body"], "event": told}}
+    (place / FOLDER / name).write_text(json.dumps(older))
+
+    with Tally.open(place, background=False) as tally:
+        assert tools_of(tally.bind()) == ["ls"]
 
 
 def test_many_processes_that_open_at_once_take_each_event_once(place: Path) -> None:
@@ -227,7 +240,7 @@ def test_a_process_that_is_killed_while_it_takes_an_event_loses_none_and_doubles
     place: Path, at: str
 ) -> None:
     """Before anything of the event, with its mark, within its run, and after its commit."""
-    hook(place, "after-tool", tool="ls", result="a")
+    hook(place, "after-tool", tool="ls", result="a", call_id="c1")
     hook(place, "turn-end", turns=[{"speaker": "user", "text": "We moved to Zurich."}])
     killed = subprocess.run([sys.executable, "-c", _TAKER, str(place), at], timeout=120)
     assert killed.returncode == -9

@@ -102,7 +102,10 @@ from tallystick.kit.request_compiling import (
 )
 from tallystick.kit.sessions import (
     SPOOLED,
-    is_first_to_record,
+    EventClaim,
+    answer_claim,
+    claim_event,
+    claimed_answer,
     is_recorded_from_spool,
     journal_opened,
     note_seen_again,
@@ -203,7 +206,10 @@ __all__ = [
     "message_item",
     "named_actor",
     "SPOOLED",
-    "is_first_to_record",
+    "EventClaim",
+    "answer_claim",
+    "claim_event",
+    "claimed_answer",
     "is_recorded_from_spool",
     "journal_opened",
     "note_seen_again",

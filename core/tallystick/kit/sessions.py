@@ -2,12 +2,16 @@
 
 An adapter in the agent's process records a session as runs of one thread. A hook, which is a
 process of its own for each event, would record the same calls and words a second time: it leaves
-them to the adapter, and the journal says so.
+them to the adapter, and the journal says so. Hooks that reach the tally through several paths, such
+as a plugin and the settings of a client, tell of each event once for each: the first path answers
+and records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from tallystick.records import Actor, RunRecord, Scope, text_digest
 from tallystick.records._base import JsonObject
@@ -62,6 +66,9 @@ SPOOLED = "spooled"
 _SPOOLED_RUNS = 10_000
 _RUNS = 50
 """Runs of a session that are looked at, the newest."""
+_EVENT = "session.event"
+_DOUBLE_US = 30_000_000
+"""Microseconds within which two paths tell of one event: the time that clients give a hook."""
 
 
 def recorded_elsewhere(bound: BoundTally, session: str, observer: str) -> RunRecord | None:
@@ -90,7 +97,7 @@ def recorded_elsewhere(bound: BoundTally, session: str, observer: str) -> RunRec
 
 def is_recorded_from_spool(bound: BoundTally, session: str, event_id: str, *, since: int) -> bool:
     """Return True if an event that waited in the spool since a time (microseconds UTC) is recorded
-    in the bound scope: a run of it has ended, or one that was cut off has its step.
+    in the bound scope: a run of it has ended well, or one that was cut off or failed has its step.
     """
     store = services_of(bound).store
     store.database.flush()
@@ -100,41 +107,124 @@ def is_recorded_from_spool(bound: BoundTally, session: str, event_id: str, *, si
         )
         for run in runs:
             if run.metadata.get(SPOOLED) == event_id and (
-                run.status not in ("running", "interrupted")
+                run.status not in ("running", "interrupted", "failed")
                 or recordings.steps_of(connection, run.id, limit=1)
             ):
                 return True
     return False
 
 
-def is_first_to_record(bound: BoundTally, session: str, call_id: str) -> bool:
-    """Return True for the first who tells of a call of a session in the bound scope, in whatever
-    process, and False for all others: a hook that is installed twice tells of each call twice.
+@dataclass(frozen=True)
+class EventClaim:
+    """Who of several paths told of an event of a session first."""
+
+    path: str
+    """The path that told first; the others leave the event to it."""
+    is_new: bool
+    """Whether this very call told first."""
+    answer: dict[str, Any] | None = None
+    """What the first path answered, once it has."""
+
+
+def claim_event(
+    bound: BoundTally,
+    session: str,
+    key: str,
+    *,
+    path: str,
+    once: bool,
+    at: int | None = None,
+    spooled: str | None = None,
+) -> EventClaim:
+    """Tell of an event of a session through a path, in the bound scope, in whatever process; return
+    who told of it first.
+
+    With `once` the key is the event's own, and is told of once by all. Without, it is what the
+    event says, which may be said again: of a burst, each path tells as often as it happened, and
+    the path that is ahead is first. `at` is when it was told, microseconds UTC, by default now;
+    `spooled` is its id in the spool, under which it may be taken again after a crash. Raises Denied
+    where the actor may not record in the bound scope.
     """
+    services = services_of(bound)
+    services.gate.require(bound.actor, "record", bound.scope)
+    store = services.store
+    call = _event_call(bound, session, key)
+    moment = store.clock.now() if at is None else at
+
+    def unit(tx: Connection) -> EventClaim:
+        kept = call.read_answer(tx)
+        known = kept if kept and (once or abs(moment - kept["at"]) <= _DOUBLE_US) else {}
+        paths: dict[str, Any] = known.get("paths", {})
+        mine = paths.get(path)
+        if spooled is not None and mine is not None and mine["spooled"] == spooled:
+            # Taken by a process that died: the same verdict as then.
+            return EventClaim(known["first"], mine["is_new"], known.get("answer"))
+        ahead = max((each["times"] for name, each in paths.items() if name != path), default=0)
+        # A path that joins a burst tells of its last event.
+        times = (max(ahead - 1, 0) if mine is None else mine["times"]) + 1
+        is_new = not paths if once else times > ahead
+        entry = {"times": times, "spooled": spooled, "is_new": is_new}
+        stored = {**known, "at": moment, "paths": {**paths, path: entry}}
+        if is_new:
+            stored |= {"first": path, "answer": None}
+        (call.keep if kept is None else call.replace)(tx, stored, at=store.clock.now())
+        return EventClaim(stored["first"], is_new, stored.get("answer"))
+
+    return store.database.write(unit, name=_EVENT, writes=Writes.of(bound.scope))
+
+
+def answer_claim(bound: BoundTally, session: str, key: str, answer: dict[str, Any]) -> None:
+    """Keep what the first path answered, for the others that tell of the same event."""
     store = services_of(bound).store
-    key = text_digest("session-call", f"{session} {call_id}")
-    call = IdempotentCall(bound.scope, "session.call", key, None)
+    call = _event_call(bound, session, key)
 
-    def unit(tx: Connection) -> bool:
-        if call.read_answer(tx) is not None:
-            return False
-        call.keep(tx, {}, at=store.clock.now())
-        return True
+    def unit(tx: Connection) -> None:
+        kept = call.read_answer(tx)
+        if kept is not None:
+            call.replace(tx, {**kept, "answer": answer}, at=store.clock.now())
 
-    return store.database.write(unit, name="session.call", writes=Writes.of(bound.scope))
+    store.database.write(unit, name=_EVENT, writes=Writes.of(bound.scope))
+
+
+def claimed_answer(bound: BoundTally, session: str, key: str) -> dict[str, Any] | None:
+    """Return what the first path answered; None while it has not."""
+    with services_of(bound).store.database.read() as connection:
+        kept = _event_call(bound, session, key).read_answer(connection)
+    return None if kept is None else kept.get("answer")
+
+
+def _event_call(bound: BoundTally, session: str, key: str) -> IdempotentCall:
+    return IdempotentCall(
+        bound.scope, _EVENT, text_digest("session-event", f"{session} {key}"), None
+    )
 
 
 def note_seen_again(
-    bound: BoundTally, session: str, *, observer: str, what: str, run: RunRecord
+    bound: BoundTally,
+    session: str,
+    *,
+    observer: str,
+    what: str,
+    why: str,
+    run: RunRecord | None = None,
+    path: str | None = None,
+    active: str | None = None,
 ) -> None:
-    """Journal that an observer saw something of a session that the observer of `run` records.
+    """Journal that an observer saw something of a session that another records: the observer of
+    `run`, or the `active` one of several paths to the same observer, and why it is that one.
 
     The id of the session is a text of others: it stands beside the chain, where it can be erased.
     """
+    paths = {"path": path, "active": active}
     note(
         bound,
         "session.seen_again",
-        {"observer": observer, "seen": what},
+        {
+            "observer": observer,
+            "seen": what,
+            "why": why,
+            **{name: value for name, value in paths.items() if value is not None},
+        },
         actor=bound.actor.traced(session_id=session),
-        subject_id=run.id,
+        subject_id=None if run is None else run.id,
     )

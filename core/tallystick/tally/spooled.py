@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from tallystick.errors import RecorderError, StorageError
 from tallystick.logs import get_logger
-from tallystick.spool import BEGUN, FOLDER, LEFT, list_events, remove_partial
+from tallystick.spool import BEGUN, FOLDER, LEFT, VERSION, list_events, remove_partial
 from tallystick.storage.engine.private_files import is_own, open_regular
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 TAKERS = {"hook": "tallystick_hooks.taking"}
 """Modules that take events, by the name that an event has of them: each has a function `take`."""
-_VERSION = 1
 _SECONDS = 10.0
 """Seconds to wait for another process that takes events."""
 
@@ -78,7 +77,7 @@ def _take(tally: Tally, place: Path, name: str) -> bool:
     try:
         with open_regular(place, name) as stream:
             event = json.load(stream) if is_own(stream) else {}
-        if event["v"] != _VERSION:
+        if event["v"] > VERSION:
             return _wait(event["v"])
         taker: _Taker = import_module(TAKERS[event["by"]]).take
         if not is_again:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import Connection, bindparam, delete, select, update
 
 from tallystick.errors import IdempotencyMismatch, InvalidInput
 from tallystick.records import Record, Scope, part_key
@@ -31,6 +31,15 @@ _ANSWER = Prepared(
 )
 _KEEP = Prepared(
     insert_row(_i, "scope_id", "operation", "key", "request_digest", "result", "created_at")
+)
+_REPLACE = Prepared(
+    update(_i)
+    .where(
+        _i.c.scope_id == bindparam("scope_id"),
+        _i.c.operation == bindparam("operation"),
+        _i.c.key == bindparam("of_key"),
+    )
+    .values(result=bindparam("new_result"), created_at=bindparam("new_at"))
 )
 _KEY_DIGITS = 32
 
@@ -101,6 +110,16 @@ class IdempotentCall:
                 "created_at": at,
             },
         )
+
+    def replace(self, tx: Connection, answer: Mapping[str, Any], *, at: int) -> None:
+        """Store another answer for a call that has one."""
+        if self.key is None:
+            return
+        scope = scopes.ensure(tx, self.scope) if isinstance(self.scope, Scope) else self.scope
+        require(tx, str(scope.scope))
+        place = self._place(scope, self.key)
+        place["of_key"] = place.pop("key")
+        _REPLACE(tx, {**place, "new_result": json.dumps(answer), "new_at": at})
 
     def _place(self, scope: ScopeRow, key: str) -> dict[str, Any]:
         return {
