@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from tests.release.building import (
     ROOT,
     build,
@@ -27,7 +28,7 @@ from tests.release.building import (
     write_thin,
 )
 from tests.release.newcomer import RUNTIMES, first_receipt, lines_of
-from tests.release.newest import pinned
+from tests.release.newest import PYTHON, admitted, pinned
 from tests.release.seal import (
     NOTES,
     PUBLIC_KEY,
@@ -97,16 +98,25 @@ def test_the_changelog_begins_with_the_version_of_the_package() -> None:
 
 @in_checkout
 def test_the_tested_runtimes_are_those_that_an_installation_admits() -> None:
-    extras = project()["optional-dependencies"].values()
-    admitted = {
-        requirement.name: requirement.specifier
-        for requirement in (Requirement(line) for lines in extras for line in lines)
-    }
+    windows = {
+        name: requirement.specifier
+        for requirements in admitted().values()
+        for name, requirement in requirements.items()
+    } | {PYTHON: SpecifierSet(project()["requires-python"])}
     oldest, newest = pinned(ROOT / "tests/oldest.txt"), pinned(ROOT / "tests/newest.txt")
-    assert oldest.keys() <= newest.keys() <= admitted.keys()
+    assert oldest.keys() <= newest.keys() <= windows.keys()
     for version_of in (oldest, newest):
         for name, version in version_of.items():
-            assert admitted[name].contains(version), (name, version)
+            assert windows[name].contains(version), (name, version)
+
+
+@in_checkout
+def test_each_extra_has_its_window_in_the_table_of_the_page() -> None:
+    page = (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.-]+)` \| (`[^|]+`) \|", page, re.MULTILINE)
+    assert {(name, extra) for name, extras in rows for extra in extras.split(", ")} >= {
+        (name, f"`{extra}`") for extra, requirements in admitted().items() for name in requirements
+    }
 
 
 @pytest.fixture

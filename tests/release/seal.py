@@ -59,7 +59,9 @@ def standing(ledger: Path, *, commit: str, is_clean: bool, is_signed: bool) -> S
     else:
         said = verdicts[-1].details
         if said["verdict"] != "ship":
-            missing = [*map(str, said.get("missing") or ["the gates say hold"]), *missing]
+            named = said.get("missing")
+            reasons = named if isinstance(named, list) and named else ["the gates say hold"]
+            missing = [*map(str, reasons), *missing]
         if said.get("commit") != commit:
             missing.append(f"its verdict is of commit {said.get('commit')}, not of {commit}")
     return Standing(tuple(missing), read.foil.head, read.foil.count)
