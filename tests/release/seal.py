@@ -23,6 +23,7 @@ SUMS, SIGNATURE, PUBLIC_KEY, NOTES = (
     "release-key.pub",
     "RELEASE-NOTES.md",
 )
+_VERDICTS = ("ship", "hold")
 TEST_KEY = "it is signed with a test key: give yours, `make release KEY=FILE`"
 
 
@@ -53,11 +54,13 @@ def standing(ledger: Path, *, commit: str, is_clean: bool, is_signed: bool) -> S
         return Standing(("no gate was run: `make gates` writes the ledger", *missing))
     read = read_ledger(ledger)
     missing += [f"the ledger was changed: {each.where} {each.problem}" for each in read.problems]
-    verdicts = [entry for entry in read.entries if "verdict" in entry.details]
+    verdicts = [entry for entry in read.entries if entry.details.get("verdict") in _VERDICTS]
     if not verdicts:
         missing.insert(0, "the ledger has no verdict: `make gates` ends in one")
     else:
         said = verdicts[-1].details
+        if verdicts[-1] is not read.entries[-1]:
+            missing.append("a gate ran after the last verdict: `make gates` decides anew")
         if said["verdict"] != "ship":
             named = said.get("missing")
             reasons = named if isinstance(named, list) and named else ["the gates say hold"]
