@@ -45,6 +45,7 @@ from tests.release.seal import (
 import tallystick
 from tallystick.recorder.ledger import appending
 from tallystick.recorder.signing import new_key
+from tallystick_cli.evidence_files import DECISION, GATE, evidence_digest
 
 EPOCH = 1_700_000_000
 
@@ -198,6 +199,8 @@ def test_only_a_verdict_of_this_commit_and_a_key_of_ones_own_let_a_release_ship(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "ledger.jsonl"
+    (tmp_path / "recall.json").write_bytes(b"{}")
+    evidence = evidence_digest(b"{}")
 
     def stands(*, commit: str = "c1", is_clean: bool = True, is_signed: bool = True) -> list[str]:
         at = standing(path, commit=commit, is_clean=is_clean, is_signed=is_signed)
@@ -210,17 +213,17 @@ def test_only_a_verdict_of_this_commit_and_a_key_of_ones_own_let_a_release_ship(
 
     assert stands() == ["no gate was run: `make gates` writes the ledger"]
     with appending(path) as ledger:
-        ledger.append("gate", by="local", subject_id="recall", details={"verdict": "pass"})
+        ledger.append(GATE, by="local", subject_id="recall", details={"evidence": evidence})
         assert stands() == ["the ledger has no verdict: `make gates` ends in one"]
-        ledger.append("decision", by="local", details={"verdict": "hold", "missing": ["steward"]})
+        ledger.append(DECISION, by="local", details={"verdict": "hold", "missing": ["steward"]})
         assert stands() == ["steward", "its verdict is of commit None, not of c1"]
-        ledger.append("decision", by="local", details={"verdict": "ship", "commit": "c1"})
+        ledger.append(DECISION, by="local", details={"verdict": "ship", "commit": "c1"})
     assert stands() == []
     assert stands(commit="c2") == ["its verdict is of commit c1, not of c2"]
     assert stands(is_clean=False) == ["the source has changes that are not committed"]
     assert stands(is_signed=False) == [TEST_KEY]
     with appending(path) as ledger:
-        ledger.append("gate", by="local", subject_id="recall", details={"verdict": "missed"})
+        ledger.append(GATE, by="local", subject_id="recall", details={"evidence": evidence})
     assert stands() == ["a gate ran after the last verdict: `make gates` decides anew"]
     path.write_bytes(path.read_bytes().replace(b"hold", b"ship"))
     assert any(problem.startswith("the ledger was changed: ") for problem in stands())

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.errors import InvalidInput
-from tallystick.recorder.ledger import read_ledger
 from tallystick.recorder.signing import check_bytes, new_key, public_key_of, sign_bytes
+from tallystick_cli.evidence_files import DECISION, verify_evidence
 
 SUMS, SIGNATURE, PUBLIC_KEY, NOTES = (
     "SHA256SUMS",
@@ -23,7 +23,6 @@ SUMS, SIGNATURE, PUBLIC_KEY, NOTES = (
     "release-key.pub",
     "RELEASE-NOTES.md",
 )
-_VERDICTS = ("ship", "hold")
 TEST_KEY = "it is signed with a test key: give yours, `make release KEY=FILE`"
 
 
@@ -52,9 +51,9 @@ def standing(ledger: Path, *, commit: str, is_clean: bool, is_signed: bool) -> S
         missing.append(TEST_KEY)
     if not ledger.exists():
         return Standing(("no gate was run: `make gates` writes the ledger", *missing))
-    read = read_ledger(ledger)
+    read = verify_evidence(ledger)
     missing += [f"the ledger was changed: {each.where} {each.problem}" for each in read.problems]
-    verdicts = [entry for entry in read.entries if entry.details.get("verdict") in _VERDICTS]
+    verdicts = [entry for entry in read.entries if entry.event == DECISION]
     if not verdicts:
         missing.insert(0, "the ledger has no verdict: `make gates` ends in one")
     else:
