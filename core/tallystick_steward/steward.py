@@ -274,7 +274,9 @@ class Steward(Part):
         sample_percent: Annotated[
             int, Field(description="Questions of a hundred that `start` compares.", ge=1, le=100)
         ] = 5,
-        reason: Reason | None = None,
+        reason: Annotated[
+            Words | None, Field(description="Why; the journal has it. For all but `report`.")
+        ] = None,
     ) -> Comparison | None:
         """Start to compare another configuration of recall with that of the settings, report how
         far it came, promote it after three green runs, or stop; None where nothing was compared.
