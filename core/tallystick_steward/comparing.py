@@ -82,6 +82,8 @@ class Comparer:
         self._candidate: MemoryContext | None = None
         self._read_at = float("-inf")
         self._asked = 0
+        self._unavailable: str | None = None
+        """The comparison whose candidate could not be made in this process."""
         self.took: Callable[[Recalled], int] = lambda found: found.cost.wall_us
         """The time that an answer took, microseconds."""
 
@@ -97,11 +99,18 @@ class Comparer:
             return self._known
 
     def serving(self, context: MemoryContext) -> MemoryContext:
-        """Return the context by which recall answers: that of a promoted candidate, or the same."""
+        """Return the context by which recall answers: that of a promoted candidate, or the same;
+        also where the candidate cannot be made here, which is logged.
+        """
         known = self.standing()
-        if known is None or known.state != "promoted":
+        if known is None or known.state != "promoted" or known.id == self._unavailable:
             return context
-        candidate = self._candidate_of(known)
+        try:
+            candidate = self._candidate_of(known)
+        except InvalidInput as error:
+            self._unavailable = known.id
+            get_logger("steward").warning("compare.unavailable", error=type(error).__name__)
+            return context
         is_silent = context.embedder is not self._context.embedder
         return candidate.silent() if is_silent else candidate
 

@@ -20,7 +20,7 @@ from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder, StepClock
 from tallystick_steward import Steward
-from tallystick_steward.comparing import BREACH, RUN, Comparer, comparer_of
+from tallystick_steward.comparing import BREACH, RUN, Comparer, comparer_of, save
 
 OpenTally = Callable[..., Tally]
 ADA, BOB = Actor(user="ada"), Actor(user="bob")
@@ -251,6 +251,31 @@ def test_a_promoted_candidate_that_breaches_for_15_minutes_is_taken_back_by_itse
     assert Steward(tally.bind(ROOT)).alerts() == []
 
 
+def test_where_a_promoted_candidate_cannot_be_made_the_settings_answer(tally: Tally) -> None:
+    services = services_of(tally)
+    promoted = _made_green(tally, SAME).replace(candidate={"embedder": "model2vec:/nowhere"})
+    services.store.database.write(lambda tx: save(tx, promoted), name="another process")
+    services.memory.held.clear()
+
+    assert tally.bind(ADA).recall("When does the gym open?")[0].content == NOTES[0]
+    assert _path_of(tally) == services.memory.embedder.fingerprint
+
+
+def test_text_in_the_memory_of_a_candidate_is_dropped_with_an_erasure(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally(embedder=HashEmbedder(), background=False) as tally:
+        _remember(tally)
+        _start(tally, OTHER)
+        _ask(tally, 1)
+        _report(tally)
+        candidate = comparer_of(services_of(tally).memory)._candidate
+        assert candidate is not None
+        assert candidate.corpora._entries
+        services_of(tally).drop_caches()
+        assert not candidate.corpora._entries
+
+
 def test_a_breach_that_passes_takes_nothing_back(tally: Tally, clock: StepClock) -> None:
     _made_green(tally, SAME)
     _taking(tally, old=1_000, new=1_300)
@@ -265,12 +290,13 @@ def test_a_breach_that_passes_takes_nothing_back(tally: Tally, clock: StepClock)
 
 def test_a_candidate_is_of_settings_that_recall_reads(tally: Tally) -> None:
     steward = Steward(tally.bind(ROOT))
-    for candidate, said in (
+    unfit: list[tuple[dict[str, Any], str]] = [
         ({}, "changes one or more of embedder"),
         ({"retention": "none"}, "and not retention"),
         ({"embedder": "openai:text-embedding-3-small"}, "OPENAI_API_KEY|remote_allow"),
         ({"vector_search": "magic"}, "vector_search"),
-    ):
+    ]
+    for candidate, said in unfit:
         with pytest.raises(InvalidInput, match=said):
             steward.compare("start", candidate=candidate, reason="r")
     with pytest.raises(InvalidInput, match="why"):
