@@ -45,7 +45,7 @@ from tallystick.storage.rows import memories, scopes, settings_rows
 from tallystick.tally.models import choose_embedder
 from tallystick.upkeep.jobs import note_repair
 from tallystick_steward import alerts
-from tallystick_steward.readings import MINUTE
+from tallystick_steward.following import MINUTE
 
 CHANGEABLE = ("embedder", "graph", "large_scope", "recall_weights", "vector_search")
 """The settings that a candidate may change."""
