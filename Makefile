@@ -298,8 +298,8 @@ gate-ingest: $(VENV)/.dev ## measure what an import promises, each beside its ba
 	@$(BIN)/python -m tests.benchmarks.ingest_gate $(ARGS)
 
 .PHONY: release
-release: $(VENV)/release/.made ## build and check a release in dist/: wheel, sdist, thin distributions, SBOM; ARGS=--extras installs each extra
-	@UV=$(UV) $(VENV)/release/bin/python -m tests.release $(ARGS)
+release: $(VENV)/release/.made ## build, check and sign a release in dist/: wheel, sdist, thin distributions, SBOM, notes; KEY=FILE signs, ARGS=--extras installs each extra
+	@UV=$(UV) $(VENV)/release/bin/python -m tests.release $(if $(KEY),--key $(KEY)) $(ARGS)
 
 .PHONY: newcomer
 newcomer: $(VENV)/release/.made ## time the way from README to the first memory that a second conversation recalls, per runtime, from the wheel

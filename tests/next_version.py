@@ -1,4 +1,4 @@
-"""A made-up next version of the schema: migrations are tested with it until there is a real one."""
+"""A made-up next version of the schema: migrations are tested with it, beside the real ones."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import pytest
 
 from tallystick.storage.engine import migrate
 
-NEXT = "0002.0123456789ab"
+BEFORE = migrate.HEAD
+NEXT = f"{int(BEFORE[:4]) + 1:04}.0123456789ab"
 _SCRIPT = f'''"""Colours: each memory may have one."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from tallystick.storage.engine import migrate
-
 revision = "{NEXT}"
-down_revision = migrate.FIRST
+down_revision = "{BEFORE}"
 
 
 def upgrade() -> None:
@@ -32,7 +31,7 @@ def upgrade() -> None:
 def write_migrations(folder: Path) -> None:
     """Write the migrations of the next version to a new folder."""
     shutil.copytree(migrate.FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "0002_colours.py").write_text(_SCRIPT)
+    (folder / "versions" / f"{NEXT[:4]}_colours.py").write_text(_SCRIPT)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

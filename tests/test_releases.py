@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from tests.release.building import (
     ROOT,
     build,
@@ -24,9 +28,24 @@ from tests.release.building import (
     write_thin,
 )
 from tests.release.newcomer import RUNTIMES, first_receipt, lines_of
-from tests.release.newest import pinned
+from tests.release.newest import PYTHON, admitted, pinned
+from tests.release.seal import (
+    NOTES,
+    PUBLIC_KEY,
+    SIGNATURE,
+    TEST_KEY,
+    notes,
+    seal,
+    standing,
+)
+from tests.release.seal import (
+    problems as problems_of_seal,
+)
 
 import tallystick
+from tallystick.recorder.ledger import appending
+from tallystick.recorder.signing import new_key
+from tallystick_cli.evidence_files import DECISION, GATE, evidence_digest
 
 EPOCH = 1_700_000_000
 
@@ -73,24 +92,141 @@ def test_a_thin_distribution_brings_one_extra_and_no_code(tmp_path: Path) -> Non
 @in_checkout
 def test_the_changelog_begins_with_the_version_of_the_package() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    first = re.search(r"^## (\S+)(?: \(release candidate (\d+))?", changelog, re.MULTILINE)
+    first = re.search(r"^## (\S+)", changelog, re.MULTILINE)
     assert first is not None
-    version = first[1] + (f"rc{first[2]}" if first[2] else "")
-    assert version == project()["version"] == tallystick.__version__
+    assert first[1] == project()["version"] == tallystick.__version__
 
 
 @in_checkout
 def test_the_tested_runtimes_are_those_that_an_installation_admits() -> None:
-    extras = project()["optional-dependencies"].values()
-    admitted = {
-        requirement.name: requirement.specifier
-        for requirement in (Requirement(line) for lines in extras for line in lines)
-    }
+    windows = {
+        name: requirement.specifier
+        for requirements in admitted().values()
+        for name, requirement in requirements.items()
+    } | {PYTHON: SpecifierSet(project()["requires-python"])}
     oldest, newest = pinned(ROOT / "tests/oldest.txt"), pinned(ROOT / "tests/newest.txt")
-    assert oldest.keys() <= newest.keys() <= admitted.keys()
+    assert oldest.keys() <= newest.keys() <= windows.keys()
     for version_of in (oldest, newest):
         for name, version in version_of.items():
-            assert admitted[name].contains(version), (name, version)
+            assert windows[name].contains(version), (name, version)
+
+
+@in_checkout
+def test_each_extra_has_its_window_in_the_table_of_the_page() -> None:
+    page = (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w.-]+)` \| (`[^|]+`) \|", page, re.MULTILINE)
+    assert {(name, extra) for name, extras in rows for extra in extras.split(", ")} >= {
+        (name, f"`{extra}`") for extra, requirements in admitted().items() for name in requirements
+    }
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    """A folder with a wheel and notes, sealed with a key of which `kept.pub` was kept elsewhere."""
+    folder, key = tmp_path / "dist", new_key()
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "tallystick-0.1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tallystick/__init__.py", "")
+    (folder / NOTES).write_text("Verdict: hold")
+    seal(folder, key.private_key)
+    (tmp_path / "kept.pub").write_bytes(key.public_key)
+    return folder
+
+
+def _edit_wheel(folder: Path) -> None:
+    [wheel] = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("tallystick/more.py", "")
+
+
+def _edit_wheel_and_sums(folder: Path) -> None:
+    signature = (folder / SIGNATURE).read_bytes()
+    _edit_wheel(folder)
+    seal(folder, new_key().private_key)
+    (folder / SIGNATURE).write_bytes(signature)
+
+
+def _seal_anew(folder: Path) -> None:
+    _edit_wheel(folder)
+    seal(folder, new_key().private_key)
+
+
+@pytest.mark.parametrize(
+    ("edit", "found"),
+    [
+        (lambda folder: None, []),
+        (_edit_wheel, ["tallystick-0.1.0-py3-none-any.whl was changed"]),
+        (_edit_wheel_and_sums, ["SHA256SUMS was not signed with this key, or was changed"]),
+        (_seal_anew, ["SHA256SUMS was not signed with this key, or was changed"]),
+        (lambda folder: (folder / NOTES).unlink(), ["RELEASE-NOTES.md is missing"]),
+        (lambda folder: (folder / "x.whl").touch(), ["x.whl is not in SHA256SUMS"]),
+    ],
+)
+def test_what_was_edited_after_it_was_signed_is_found(
+    released: Path, tmp_path: Path, edit: Callable[[Path], object], found: list[str]
+) -> None:
+    edit(released)
+    assert list(problems_of_seal(released, (tmp_path / "kept.pub").read_bytes())) == found
+
+
+@in_checkout
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no OpenSSL here")
+@pytest.mark.parametrize(
+    ("edit", "holds"),
+    [
+        (lambda folder: None, True),
+        (_edit_wheel, False),
+        (_edit_wheel_and_sums, False),
+        (_seal_anew, False),
+    ],
+)
+def test_the_documented_commands_find_an_edited_wheel(
+    released: Path, tmp_path: Path, edit: Callable[[Path], object], holds: bool
+) -> None:
+    page = (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ ((?:openssl|sha256sum) .*)$", page, re.MULTILINE)
+    assert len(commands) == 2
+    edit(released)
+    shutil.copy(tmp_path / "kept.pub", released / PUBLIC_KEY)
+    codes = [
+        subprocess.run(command.split(), cwd=released, capture_output=True, check=False).returncode
+        for command in commands
+    ]
+    assert (codes == [0, 0]) is holds
+
+
+def test_only_a_verdict_of_this_commit_and_a_key_of_ones_own_let_a_release_ship(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    (tmp_path / "recall.json").write_bytes(b"{}")
+    evidence = evidence_digest(b"{}")
+
+    def stands(*, commit: str = "c1", is_clean: bool = True, is_signed: bool = True) -> list[str]:
+        at = standing(path, commit=commit, is_clean=is_clean, is_signed=is_signed)
+        text = notes("0.1.0", commit, at, "- A change.")
+        assert f"Verdict: **{at.verdict}**" in text
+        assert all(each in text for each in at.missing)
+        assert at.head is None or at.head in text
+        assert (at.verdict == "ship") is (not at.missing)
+        return list(at.missing)
+
+    assert stands() == ["no gate was run: `make gates` writes the ledger"]
+    with appending(path) as ledger:
+        ledger.append(GATE, by="local", subject_id="recall", details={"evidence": evidence})
+        assert stands() == ["the ledger has no verdict: `make gates` ends in one"]
+        ledger.append(DECISION, by="local", details={"verdict": "hold", "missing": ["steward"]})
+        assert stands() == ["steward", "its verdict is of commit None, not of c1"]
+        ledger.append(DECISION, by="local", details={"verdict": "ship", "commit": "c1"})
+    assert stands() == []
+    assert stands(commit="c2") == ["its verdict is of commit c1, not of c2"]
+    assert stands(is_clean=False) == ["the source has changes that are not committed"]
+    assert stands(is_signed=False) == [TEST_KEY]
+    with appending(path) as ledger:
+        ledger.append(GATE, by="local", subject_id="recall", details={"evidence": evidence})
+    assert stands() == ["a gate ran after the last verdict: `make gates` decides anew"]
+    path.write_bytes(path.read_bytes().replace(b"hold", b"ship"))
+    assert any(problem.startswith("the ledger was changed: ") for problem in stands())
 
 
 def test_what_a_newcomer_does_ends_in_a_receipt() -> None:

@@ -48,7 +48,7 @@ __all__ = [
     "ToolSpec",
 ]
 
-__version__ = "0.1.0rc1"
+__version__ = "0.1.0"
 
 
 _ROOMS = {"BoundTally": "tally", "Tally": "tally", "TallystickError": "errors"}

@@ -28,7 +28,7 @@ _LEAST_DEAD = 3
 _PIECE, _PIECES, _LEAST_PIECES = 5, 6, 3
 """Minutes of which a slow remember is judged, their number, and how many of them need calls."""
 _QUARTER, _DAY = 15, 24 * 60
-_OWN_ACT: frozenset[AlertName] = frozenset({"steward_halted"})
+_OWN_ACT: frozenset[AlertName] = frozenset({"steward_halted", "candidate_reverted"})
 """Alerts that are raised and cleared by an act, and not by readings."""
 _KNOWN = 500
 """Changes of alerts that are read back."""

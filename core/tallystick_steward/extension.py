@@ -10,6 +10,7 @@ from tallystick.jobs import Background, Chore
 from tallystick.jobs.derived import Derived
 from tallystick.memory import MemoryContext
 from tallystick.operations import Operation
+from tallystick_steward.comparing import EVERY, comparer_of, on_recall, serving
 from tallystick_steward.steward import Steward
 
 if TYPE_CHECKING:
@@ -31,13 +32,14 @@ def _derived(context: MemoryContext) -> Sequence[Derived]:
 
 
 def _chores(context: MemoryContext, background: Background) -> Sequence[Chore]:
+    compared = Chore(comparer_of(context).chore, EVERY, first=EVERY)
     if context.settings.autonomy == "off":
-        return ()
+        return (compared,)
     from tallystick.upkeep.retention import windows_of
-    from tallystick_steward.loop import EVERY, Loop
+    from tallystick_steward import loop
 
-    loop = Loop(context, background, windows_of(context.settings), context.store.ids.new())
-    return (Chore(loop.chore, EVERY, first=EVERY),)
+    acting = loop.Loop(context, background, windows_of(context.settings), context.store.ids.new())
+    return (compared, Chore(acting.chore, loop.EVERY, first=loop.EVERY))
 
 
 _REPAIR = ("denied", "invalid_input", "state_conflict")
@@ -45,6 +47,8 @@ _REPAIR = ("denied", "invalid_input", "state_conflict")
 EXTENSION: Extension[Operation] = Extension(
     derived=_derived,
     chores=_chores,
+    serving=serving,
+    on_recall=on_recall,
     operations=(
         _operation(
             "operate",
@@ -121,6 +125,16 @@ EXTENSION: Extension[Operation] = Extension(
             "resume_autonomy",
             "Let the steward go on after repairs that did not help halted it.",
             "denied",
+        ),
+        _operation(
+            "operate",
+            "compare",
+            "Compare another configuration of recall with that of the settings, promote it, or "
+            "stop.",
+            "denied",
+            "invalid_input",
+            "state_conflict",
+            title="Compare configurations",
         ),
         _operation(
             "operate",

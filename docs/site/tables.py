@@ -10,7 +10,6 @@ import ast
 import inspect
 import re
 import textwrap
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
+from tests.release.building import project
+from tests.release.newest import PYTHON, admitted, pinned
 
 from tallystick import Memory, SourceRef
 from tallystick.operations import OPERATIONS
@@ -346,26 +347,21 @@ def _help(parameter: Any) -> str:
 
 
 def _runtimes() -> str:
-    """Return the runtimes with the oldest and the newest version that the tests run with."""
-    root = DOCS.parent
-    oldest, newest = (
-        dict(
-            line.split("==")
-            for line in (root / "tests" / file).read_text(encoding="utf-8").splitlines()
-            if line and not line.startswith("#")
-        )
-        for file in ("oldest.txt", "newest.txt")
-    )
-    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    rows = []
-    for extra, requirements in project["optional-dependencies"].items():
-        for requirement in requirements:
-            name = re.split(r"[\[<>=~!]", requirement)[0]
-            if name in newest and extra != "all":
-                admitted = requirement.removeprefix(name).replace(",", ", ")
-                rows.append(
-                    (f"`{name}`", f"`{extra}`", admitted, oldest.get(name, "-"), newest[name])
-                )
+    """Return what each extra brings, with the oldest and the newest version that the tests run
+    with, behind Python itself.
+    """
+    tests = DOCS.parent / "tests"
+    oldest, newest = pinned(tests / "oldest.txt"), pinned(tests / "newest.txt")
+    python = newest[PYTHON]
+    rows = [("Python", "all", project()["requires-python"], python, python)]
+    extras: dict[tuple[str, str], list[str]] = {}
+    for extra, requirements in admitted().items():
+        for name, requirement in requirements.items():
+            window = ", ".join(sorted(map(str, requirement.specifier), reverse=True))
+            extras.setdefault((name, window), []).append(f"`{extra}`")
+    for (name, window), names in extras.items():
+        tested = (oldest.get(name, "-"), newest.get(name, "-"))
+        rows.append((f"`{name}`", ", ".join(names), window, *tested))
     return _table(("runtime", "extra", "admitted", "oldest tested", "newest tested"), rows)
 
 

@@ -40,7 +40,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         },
         "Stewardship": {
             "stewardship": "health alerts metrics events timeline repair rollback take-back "
-            "backfill resume-autonomy analytics"
+            "backfill resume-autonomy compare analytics"
         },
         "Checkpoints of LangGraph": {"runs": "state verify-threads import-checkpoints"},
         "Upkeep": {

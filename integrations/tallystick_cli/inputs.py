@@ -45,7 +45,7 @@ NAME_AND_JSON = "A further field, NAME=JSON or NAME=text, such as priority=high"
 """The help of an attribute."""
 
 
-def read_attributes(typed: Iterable[str]) -> dict[str, Any]:
+def read_attributes(typed: Iterable[str], option: str = "--attribute") -> dict[str, Any]:
     """Return the attributes that were typed as NAME=JSON; what is no JSON is a text. Raises
     InvalidInput.
     """
@@ -53,7 +53,7 @@ def read_attributes(typed: Iterable[str]) -> dict[str, Any]:
     for each in typed:
         name, sign, value = each.partition("=")
         if not sign or not name.strip():
-            raise InvalidInput(f"--attribute takes NAME=JSON, not {each!r}.", argument="attribute")
+            raise InvalidInput(f"{option} takes NAME=JSON, not {each!r}.", argument=option[2:])
         try:
             attributes[name.strip()] = json.loads(value)
         except ValueError:

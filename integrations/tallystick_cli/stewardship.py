@@ -10,6 +10,7 @@ import typer
 from tallystick.errors import InvalidInput
 from tallystick.records import Health, Repair
 from tallystick_cli.commands import Answer, Call, command, operation_command
+from tallystick_cli.inputs import read_attributes
 from tallystick_cli.session import id_of
 from tallystick_cli.views import stewardship as views
 from tallystick_steward.metrics import exposition
@@ -98,6 +99,22 @@ def resume_autonomy(call: Call) -> Answer:
     """Let the steward go on after repairs that did not help halted it."""
     call.do()
     return Answer({"resumed": True}, "✓ the steward goes on")
+
+
+@command(
+    "compare",
+    positional=("action",),
+    without=("candidate",),
+    helps={"action": "report, start, promote or stop."},
+)
+def compare(
+    call: Call,
+    candidate: Annotated[tuple[str, ...], "With start: a setting, NAME=JSON or NAME=text."] = (),
+) -> Answer:
+    """Compare another configuration of recall with that of the settings, promote it, or stop."""
+    compared = call.do(candidate=read_attributes(candidate, "--candidate") or None)
+    nothing = "Nothing was compared."
+    return Answer(compared, views.comparison_view(compared) if compared else nothing)
 
 
 analytics = operation_command("analytics", views.analytics_table, positional=("analysis",))

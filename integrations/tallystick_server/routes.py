@@ -239,6 +239,7 @@ ROUTES: tuple[Route, ...] = (
         _route("recover_many", "POST /memories/take-back"),
         _route("backfill", "POST /backfill"),
         _route("resume_autonomy", "POST /autonomy/resume"),
+        _route("compare", "POST /compare"),
         _route("analytics", "GET /analytics/{analysis}"),
         _route("timeline", "GET /timeline/{subject:path}"),
     ),

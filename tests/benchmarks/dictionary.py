@@ -18,7 +18,7 @@ from pathlib import Path
 import zstandard
 from sqlalchemy import select
 from tests.benchmarks.languages import SAID
-from tests.fixtures.recordings.make import make
+from tests.fixtures.releases.recording import record
 
 from tallystick import Tally
 from tallystick.storage.engine import tables
@@ -42,7 +42,7 @@ def _prose() -> str:
 
 
 def _fill(tally: Tally) -> None:
-    make(tally)
+    record(tally)
     bound, text, source = tally.bind(), _prose(), random.Random(14)
     for number in range(_TEXTS):
         length = _LENGTHS[number % len(_LENGTHS)]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import hmac
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import END, START, StateGraph
 from pydantic import BaseModel
 from sqlalchemy import text
+from tests.checkpointers.cipher import Cipher
 from typing_extensions import TypedDict
 
 from tallystick import Actor, Tally
@@ -285,32 +285,8 @@ def _damaged(body: bytes, place: int, how: str, bits: int) -> bytes:
     }[how]
 
 
-class _Cipher:
-    """A cipher of the tests' own: a keyed stream with a keyed digest before it."""
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
-        nonce = os.urandom(16)
-        hidden = self._stream(nonce, plaintext)
-        return "test", nonce + hmac.digest(self._key, nonce + hidden, "sha256") + hidden
-
-    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
-        nonce, tag, hidden = ciphertext[:16], ciphertext[16:48], ciphertext[48:]
-        if ciphername != "test" or not hmac.compare_digest(
-            tag, hmac.digest(self._key, nonce + hidden, "sha256")
-        ):
-            raise ValueError("not ours")
-        return self._stream(nonce, hidden)
-
-    def _stream(self, nonce: bytes, body: bytes) -> bytes:
-        stream = hashlib.shake_256(self._key + nonce).digest(len(body))
-        return bytes(byte ^ other for byte, other in zip(body, stream, strict=True))
-
-
 def _encrypted(key: bytes = b"secret") -> EncryptedSerializer:
-    return EncryptedSerializer(_Cipher(key), TallySerializer())
+    return EncryptedSerializer(Cipher(key), TallySerializer())
 
 
 _SECRET = "violet submarine"

@@ -356,6 +356,7 @@ MCP = Surface(
                 "recover_many",
                 "backfill",
                 "resume_autonomy",
+                "compare",
                 "analytics",
                 "timeline",
             ),

@@ -140,6 +140,7 @@ def test_the_json_of_every_command_keeps_its_names_and_types(
     run("take-back", "--by-actor", "nobody", "--since", "2020-01-01", *reason)
     run("backfill", "embed", *reason)
     run("resume-autonomy", *reason)
+    run("compare", "start", "--candidate", "vector_search=exact", *reason)
     run("analytics", "usage")
     monkeypatch.delenv("TALLYSTICK_SOURCES")
     foreign = tmp_path / "foreign.jsonl"

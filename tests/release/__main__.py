@@ -2,7 +2,7 @@
 
 It builds the wheel and the sdist twice and compares them byte for byte, builds the thin
 distributions, checks metadata and licences, and writes a list of what an installation holds
-(CycloneDX). Everything is in `dist/`.
+(CycloneDX), notes with the head of the ledger, and a signature. Everything is in `dist/`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from tests.release.building import (
 from tests.release.newcomer import first_receipt, install
 
 DIST = ROOT / "dist"
+LEDGER = ROOT / "build" / "evidence" / "ledger.jsonl"
 
 
 def main() -> int:
     """Build, check, and return 1 if anything is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--extras", action="store_true", help="install each extra by itself too")
+    parser.add_argument("--key", help="the private key to sign with, from `tally keygen`")
     chosen = parser.parse_args()
     epoch = int(_output("git", "log", "-1", "--format=%ct"))
     shutil.rmtree(DIST, ignore_errors=True)
@@ -53,12 +55,11 @@ def main() -> int:
         _write_sbom(python, epoch)
         if chosen.extras:
             wrong += _with_each_extra(wheel, scratch)
-    (DIST / "SHA256SUMS").write_text(
-        "".join(f"{digest}  {name}\n" for name, digest in digests(DIST).items())
-    )
+        _seal(python, chosen.key)
     for each in wrong:
         print(f"✗ {each}")
-    print(f"{len(files)} distributions and an SBOM are in {DIST}; {len(wrong)} problems")
+    print(f"{len(files)} distributions, an SBOM, notes and a signature are in {DIST}")
+    print(f"{len(wrong)} problems")
     return 1 if wrong else 0
 
 
@@ -71,6 +72,20 @@ def _write_sbom(python: Path, epoch: int) -> None:
             *("--output-format", "JSON", "-o", str(target), str(python)),
         ],
         env={"SOURCE_DATE_EPOCH": str(epoch), "PATH": "/usr/bin:/bin"},
+        check=True,
+    )
+
+
+def _seal(python: Path, key: str | None) -> None:
+    """Write the notes and sign, with what is released."""
+    changed = ["--changed"] if _output("git", "status", "--porcelain") else []
+    subprocess.run(
+        [
+            *(str(python), "-I", str(ROOT / "tests" / "release" / "seal.py"), str(DIST)),
+            *("--version", project()["version"], "--commit", _output("git", "rev-parse", "HEAD")),
+            *("--ledger", str(LEDGER), "--changelog", str(ROOT / "CHANGELOG.md"), *changed),
+            *(() if key is None else ("--key", str(Path(key).absolute()))),
+        ],
         check=True,
     )
 

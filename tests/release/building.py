@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 HERE = Path(__file__).parent
-_TEXTS = (".py", ".html", ".css", ".typed", ".txt")
+_TEXTS = (".py", ".sql", ".html", ".css", ".typed", ".txt")
 
 
 @dataclass(frozen=True)

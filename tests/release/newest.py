@@ -1,16 +1,20 @@
-"""Write `tests/newest.txt`: the runtimes that the tests of this environment ran with.
+"""Write `tests/newest.txt`: what the tests of this environment ran with, of Python and of what the
+extras bring.
 
 Run it after `make` was green: `.venv/bin/python -m tests.release.newest`.
 """
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import platform
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-HEAD = (
-    "# The newest runtimes that the tests ran with; `python -m tests.release.newest` writes it.\n"
-)
+from packaging.requirements import Requirement
+from tests.release.building import project
+
+HEAD = "# The newest that the tests ran with; `python -m tests.release.newest` writes it.\n"
+PYTHON = "python"
 
 
 def pinned(file: Path) -> dict[str, str]:
@@ -19,12 +23,29 @@ def pinned(file: Path) -> dict[str, str]:
     return dict(line.split("==") for line in lines if line and not line.startswith("#"))
 
 
+def admitted() -> dict[str, dict[str, Requirement]]:
+    """Return what each extra brings, by name; extras of extras are those themselves."""
+    own = project()
+    return {
+        extra: {
+            requirement.name: requirement
+            for requirement in map(Requirement, lines)
+            if requirement.name != own["name"]
+        }
+        for extra, lines in own["optional-dependencies"].items()
+    }
+
+
 def main() -> None:
-    """Write the versions of this environment, for the names whose oldest is tested."""
-    folder = Path(__file__).parent.parent
-    names = sorted({*pinned(folder / "oldest.txt"), "langchain"})
-    lines = [f"{name}=={version(name)}\n" for name in names]
-    (folder / "newest.txt").write_text(HEAD + "".join(lines), encoding="utf-8")
+    """Write the versions of this environment, of what is installed here."""
+    lines = [f"{PYTHON}=={platform.python_version()}\n"]
+    for name in sorted({name for extra in admitted().values() for name in extra}):
+        try:
+            lines.append(f"{name}=={version(name)}\n")
+        except PackageNotFoundError:
+            continue
+    newest = Path(__file__).parent.parent / "newest.txt"
+    newest.write_text(HEAD + "".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tallystick.embedding import GuardedEmbedder
+    from tallystick.memory.recall_request import RecallRequest
+
 _SESSIONS = 1_024
 """Sessions whose state is kept by this process alone; the oldest go first."""
 _LABELS = ("status", "project", "assignee", "language")
@@ -192,6 +195,12 @@ class MemoryExtension:
     """
     modes: Mapping[str, Explore] = field(default_factory=dict)
     """Modes of `explore`, by name."""
+    serving: Callable[[MemoryContext], MemoryContext] = lambda context: context
+    """Returns the context by which recall answers, in place of that of the settings."""
+    on_recall: Callable[[MemoryContext, Actor, Sequence[Scope], str, RecallRequest], None] = (
+        lambda context, actor, scopes, query, request: None
+    )
+    """Follows a question that a caller asked, once it is answered."""
 
 
 def is_made_by_extension(memory: Memory) -> bool:
@@ -248,6 +257,9 @@ class MemoryContext:
     alert_listeners: list[Callable[[Any], object]] = field(default_factory=list)
     """Called with each alert that this process raises or clears."""
 
+    held: dict[str, Any] = field(default_factory=dict)
+    """What extensions keep of this tally in memory, by their own name."""
+
     _absence: threading.Event = field(default_factory=threading.Event)
     """Set once it was said that the embedder is not installed."""
 
@@ -283,6 +295,26 @@ class MemoryContext:
             self, reranker=self.reranker if getattr(self.reranker, "local", False) else None
         )
         return silent if self.local_embedder else replace(silent, embedder=_Silent(self.embedder))
+
+    def with_settings(self, settings: Settings, embedder: GuardedEmbedder | None) -> MemoryContext:
+        """Return a copy that recalls by other settings, and by another embedder if one is given,
+        whose vectors have a cache of their own.
+        """
+        cache = self.corpora
+        if embedder is not None or settings.large_scope != cache.large_scope:
+            cache = cache.beside(large_scope=settings.large_scope)
+        other = replace(
+            self,
+            settings=settings,
+            weights=settings.recall_weights,
+            vector_search=settings.vector_search,
+            corpora=cache,
+        )
+        if embedder is not None:
+            return replace(other, embedder=embedder, local_embedder=embedder.local, index=None)
+        # One cache of single words for both: what is dropped from one would stay in the other.
+        other.__dict__["word_vectors"] = self.word_vectors
+        return other
 
     def require_content(self, content: str) -> None:
         """Raise InvalidInput for a text that is longer than a memory may be: each reader of it

@@ -129,13 +129,17 @@ def recall(
     *,
     logged: bool = True,
     analysed: AnalysedQuery | None = None,
+    as_is: bool = False,
 ) -> Recalled:
     """Return the memories of these scopes that answer `query`, best first; equal scores by age,
     oldest first.
 
-    `analysed` is what `analyse` returned of the same query and scopes a moment ago. Raises Denied
-    for the first scope that `actor` may not read, and InvalidInput.
+    `analysed` is what `analyse` returned of the same query and scopes a moment ago. With `as_is` no
+    extension exchanges the context. Raises Denied for the first scope that `actor` may not read,
+    and InvalidInput.
     """
+    if not as_is:
+        context = serving(context)
     request = request or RecallRequest()
     require_answerable(request)
     given = [analysed] if analysed is not None else []
@@ -150,6 +154,13 @@ def recall(
     return replace(found, cost=meter.cost)
 
 
+def serving(context: MemoryContext) -> MemoryContext:
+    """Return the context by which recall answers."""
+    for extension in context.extensions:
+        context = extension.serving(context)
+    return context
+
+
 def recall_each(
     context: MemoryContext,
     actor: Actor,
@@ -159,6 +170,7 @@ def recall_each(
     """Return what `recall` returns of each question; what is looked for in, is looked up once.
     Raises Denied, InvalidInput.
     """
+    context = serving(context)
     for scope in scope_list:
         context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
@@ -173,7 +185,7 @@ def recall_each(
 
     analysed = with_sound_segments(context, scope_list, read)
     return [
-        recall(context, actor, scope_list, query, request, analysed=each)
+        recall(context, actor, scope_list, query, request, analysed=each, as_is=True)
         for (query, request), each in zip(questions, analysed, strict=True)
     ]
 

@@ -1,4 +1,6 @@
-"""Signed foils: Ed25519 over run, count and head, with a key of the user's own."""
+"""Signatures: Ed25519 with a key of the user's own, of a foil over run, count and head, and of any
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -31,22 +33,44 @@ def new_key() -> KeyPair:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return KeyPair(private, public)
+    return KeyPair(private, _pem_of(key.public_key()))
+
+
+class Signed(NamedTuple):
+    """A signature of 64 bytes, and the public key of whoever signed, as PEM and as 32 bytes."""
+
+    signature: bytes
+    public_key: bytes
+    raw_public_key: bytes
+
+
+def sign_bytes(content: bytes, private_key: bytes) -> Signed:
+    """Sign bytes with a private key in PEM. Raises InvalidInput for anything but an Ed25519 key,
+    MissingExtra.
+    """
+    key = _private(private_key)
+    public = key.public_key()
+    return Signed(key.sign(content), _pem_of(public), public.public_bytes_raw())
+
+
+def check_bytes(content: bytes, signature: bytes, key: Ed25519PublicKey) -> bool:
+    """Return True if the owner of the key signed these bytes."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key.verify(signature, content)
+    except InvalidSignature:
+        return False
+    return True
 
 
 def sign(foil: Foil, private_key: bytes) -> Foil:
     """Sign a foil with a private key in PEM. Raises InvalidInput for anything but an Ed25519 key,
     MissingExtra.
     """
-    key = _private(private_key)
+    made = sign_bytes(_signed_bytes(foil), private_key)
     return foil.model_copy(
-        update={
-            "signature": key.sign(_signed_bytes(foil)).hex(),
-            "signed_by": key.public_key().public_bytes_raw().hex(),
-        }
+        update={"signature": made.signature.hex(), "signed_by": made.raw_public_key.hex()}
     )
 
 
@@ -61,14 +85,12 @@ def check(foil: Foil, public_key: bytes | None = None) -> bool | None:
     if foil.signature is None or foil.signed_by is None:
         return None if expected is None else False
     require("cryptography", extra="signing")
-    from cryptography.exceptions import InvalidSignature
-
     key = expected or public_key_of(foil.signed_by.encode())
     try:
-        key.verify(bytes.fromhex(foil.signature), _signed_bytes(foil))
-    except (InvalidSignature, ValueError):
+        signature = bytes.fromhex(foil.signature)
+    except ValueError:
         return False
-    return True
+    return check_bytes(_signed_bytes(foil), signature, key)
 
 
 def public_key_of(pem: bytes) -> Ed25519PublicKey:
@@ -105,6 +127,14 @@ def _private(pem: bytes) -> Ed25519PrivateKey:
     if not isinstance(key, Ed25519PrivateKey):
         raise InvalidInput("This private key is not one of Ed25519. `tally keygen` makes one.")
     return key
+
+
+def _pem_of(key: Ed25519PublicKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    return key.public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
 
 
 def _signed_bytes(foil: Foil) -> bytes:

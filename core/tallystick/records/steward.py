@@ -43,7 +43,10 @@ AlertName = Literal[
     "forged_speakers",
     "backup_old",
     "steward_halted",
+    "candidate_reverted",
 ]
+CompareAction = Literal["report", "start", "promote", "stop"]
+"""What is done with a comparison of configurations."""
 EventKind = Literal[
     "memory.changed",
     "review.needed",
@@ -205,6 +208,75 @@ class Backfill(Record):
     cost: ModelCost | None = None
     """What the model's input takes; None where it runs here."""
     is_over: bool = False
+
+
+class ComparedRun(Record):
+    """Counts of questions that two configurations of recall answered: the one of the settings, the
+    old one, and a candidate, the new one.
+    """
+
+    questions: int = 0
+    old_us: int = 0
+    """Microseconds in which the old one answered them all."""
+    new_us: int = 0
+    wrong: int = 0
+    """Wrong targets of the new one."""
+    same_best: int = 0
+    """Questions of which the best hit is the same."""
+    shared: int = 0
+    """Hits that both have."""
+    old_hits: int = 0
+    new_hits: int = 0
+
+    @property
+    def is_slow(self) -> bool:
+        """True if the new one takes more than a fifth longer."""
+        return 100 * self.new_us > 120 * self.old_us
+
+    @property
+    def is_green(self) -> bool:
+        """True if the new one is not slow, and has no wrong target."""
+        return not self.is_slow and not self.wrong
+
+    def plus(self, other: ComparedRun) -> ComparedRun:
+        """Return both together."""
+        return ComparedRun(
+            **{name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields}
+        )
+
+
+class Comparison(Record):
+    """A candidate configuration of recall beside the one of the settings."""
+
+    id: str
+    state: Literal["comparing", "promoted", "reverted", "stopped"]
+    candidate: JsonObject
+    """The settings that it changes."""
+    sample_percent: int
+    started_at: int
+    """Microseconds UTC."""
+    started_time = datetime_of("started_at")
+    green: int = 0
+    """Green runs in a row; three let it be promoted."""
+    run: ComparedRun = ComparedRun()
+    """The run under way, of 20 questions."""
+    runs: tuple[ComparedRun, ...] = ()
+    """The last runs that ended, the newest last."""
+    recent: tuple[ComparedRun, ...] = ()
+    """The last questions, each by itself: a promoted candidate is judged by them."""
+    reasons: dict[str, int] = {}
+    """Wrong targets by code: `target_lost`, `not_readable`, `not_findable`, `no_vectors`."""
+    skipped: int = 0
+    """Questions that could not be asked again."""
+    breach_since: int | None = None
+    """Microseconds UTC since which a promoted candidate is slow or has wrong targets."""
+    breach: tuple[str, ...] = ()
+    """Why it was taken back."""
+
+    @property
+    def is_open(self) -> bool:
+        """True while questions are compared."""
+        return self.state in ("comparing", "promoted")
 
 
 class AnalyticsRow(Record):

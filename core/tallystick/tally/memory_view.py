@@ -436,6 +436,9 @@ class MemoryView:
                     # Found, and shown to nobody: a receipt does not say that the model saw it.
                     summary["withheld"] = recalled.withheld
                 call.record("memory_read", {"query": query, "hits": hits}, summary=summary)
+        if query.strip():
+            for extension in context.extensions:
+                extension.on_recall(context, self.actor, readable, query, request)
         return recalled
 
     def _fitting(self, hits: Sequence[Hit], budget_tokens: int) -> list[Hit]:

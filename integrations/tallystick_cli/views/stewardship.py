@@ -53,6 +53,37 @@ def _fact(domain: records.DomainHealth, name: str) -> str:
     return common.one_line(domain.facts[name])
 
 
+def comparison_view(compared: records.Comparison) -> RenderableType:
+    """Return how far a comparison came, and its runs."""
+    shown = facts(
+        compared,
+        "skipped",
+        candidate=lambda each: ", ".join(sorted(each.candidate)),
+        sample=lambda each: f"{each.sample_percent} %",
+        green=lambda each: f"{each.green} runs in a row",
+        wrong=lambda each: ", ".join(f"{name} {n}" for name, n in each.reasons.items()),
+        because=lambda each: ", ".join(each.breach),
+    )
+    runs = [*compared.runs, compared.run]
+    return panel(f"comparison {compared.state}", shown, run_table(runs))
+
+
+def run_table(runs: Iterable[records.ComparedRun]) -> Table:
+    """Return runs, the one under way last; times are means of a question."""
+
+    def mean(micros: int, run: records.ComparedRun) -> str:
+        return f"{micros / 1_000 / max(1, run.questions):.1f}"
+
+    return table(
+        runs,
+        "questions wrong same_best shared",
+        "Runs",
+        verdict=lambda run: "" if not run.questions else "green" if run.is_green else "red",
+        settings_ms=lambda run: mean(run.old_us, run),
+        candidate_ms=lambda run: mean(run.new_us, run),
+    )
+
+
 def alert_table(alerts: Iterable[records.Alert]) -> Table:
     """Return alerts, one in a row."""
     return table(alerts, "name text since=at", "Alerts")

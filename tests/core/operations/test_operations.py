@@ -355,6 +355,7 @@ OPERATE: Mapping[str, Mapping[str, Any]] = {
     "alerts": {},
     "repair": {"action": "check", "reason": "r"},
     "resume_autonomy": {"reason": "r"},
+    "compare": {},
     "analytics": {"analysis": "usage"},
     "backup": {"folder": "copy"},
     "export": {"folder": "copy", "scopes": ["private:ada"]},

@@ -1,13 +1,12 @@
 """A tally that earlier code made still verifies, plays, replays and goes on, on SQLite and
 PostgreSQL.
 
-tests/fixtures/recordings/make.py says how it was made. Its rows go into the tables of today.
+tests/fixtures/releases/recording.py says what it recorded.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -16,30 +15,26 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.fixtures.recordings import rows
+from tests.fixtures.releases.places import RELEASES, Left, put
 
 from tallystick import Actor, Tally
 from tallystick.recorder import Recordings, verify_bundle
 from tallystick.records import RunRecord
-from tallystick.tally.services import services_of
 
-RECORDING = Path(__file__).parents[2] / "fixtures" / "recordings" / "recording.rows.xz"
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
 OTHER_KEY = "sk-proj-0123456789abcdefghijklmnopqrstuvwxyzABCD"
 
-pytestmark = pytest.mark.skipif(not RECORDING.exists(), reason="the fixtures are out of reach here")
+pytestmark = pytest.mark.skipif(not RELEASES, reason="the fixtures are out of reach here")
 
 
 ANNA = Actor(user="anna")
-HEAD = "sha256:6b65fecdc7e0de958f3a01a8097e3e38383c5dd5fe4e53bc819c628639daa061"
 
 
 @dataclass(frozen=True)
 class Old:
     """An old tally: where it is, and the code of today that opened it."""
 
-    where: str | Path
-    schema: str
+    left: Left
     tally: Tally
 
     @property
@@ -48,12 +43,12 @@ class Old:
         return self.tally.bind(ANNA).recordings.runs()[-1]
 
 
-def _sql(where: str | Path, schema: str, statement: str) -> list[Any]:
+def _sql(left: Left, statement: str) -> list[Any]:
     """What a statement gives, past the library: the first value of each row."""
-    if isinstance(where, Path):
-        with closing(sqlite3.connect(where / "tally.db")) as database, database:
+    if isinstance(left.where, Path):
+        with closing(sqlite3.connect(left.where / "tally.db")) as database, database:
             return [row[0] for row in database.execute(statement)]
-    with psycopg.connect(where, options=f"-c search_path={schema}") as connection:
+    with psycopg.connect(left.where, options=f"-c search_path={left.schema}") as connection:
         result = connection.execute(statement.encode())
         return [] if result.description is None else [row[0] for row in result]
 
@@ -63,17 +58,10 @@ def _sql(where: str | Path, schema: str, statement: str) -> list[Any]:
 )
 def old(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
     """A copy of an old tally, opened by the code of today."""
-    where: str | Path
-    if request.param == "sqlite":
-        where = tmp_path_factory.mktemp("old") / "tally"
-    else:
-        where = request.getfixturevalue("postgres_url")
-    schema = f"t{uuid.uuid4().hex}"
-    with Tally.open(where, schema=schema, owner=ANNA, background=False) as tally:
-        database = services_of(tally).store.database
-        database.write(lambda tx: rows.load(tx, rows.read(RECORDING)), name="load")
-    with Tally.open(where, schema=schema, background=False) as tally:
-        yield Old(where, schema, tally)
+    url = None if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    left = put(RELEASES[0], tmp_path_factory.mktemp("old"), url)
+    with Tally.open(left.where, schema=left.schema, background=False) as tally:
+        yield Old(left, tally)
 
 
 @pytest.fixture
@@ -97,9 +85,7 @@ def test_the_digests_of_an_old_run_are_what_they_were(old: Old, recorder: Record
         "redacted_payloads",
     )
     foil = recorder.verify(run.id).foil
-    assert (foil.count, foil.head) == (5, HEAD)
-    stored = _sql(old.where, old.schema, "SELECT count(*) FROM journal")
-    assert stored == [8]
+    assert (foil.count, foil.head) == (5, old.left.holds["heads"]["anna"][run.id])
 
 
 def test_an_old_run_verifies_and_its_receipt_goes_out(
@@ -117,15 +103,13 @@ def test_an_old_run_verifies_and_its_receipt_goes_out(
 
 def test_what_was_tampered_with_in_an_old_run_is_found(old: Old, recorder: Recordings) -> None:
     run_id = old.run.id
-    [text] = _sql(
-        old.where, old.schema, "SELECT summary FROM step_entries WHERE kind = 'tool_call'"
-    )
+    [text] = _sql(old.left, "SELECT summary FROM step_entries WHERE kind = 'tool_call'")
     for summary, untouched in (('{"tool":"other"}', False), (text, True)):
         changed = (
             f"UPDATE step_entries SET summary = '{summary}' WHERE kind = 'tool_call' "
             f"RETURNING step_id"
         )
-        assert len(_sql(old.where, old.schema, changed)) == 1
+        assert len(_sql(old.left, changed)) == 1
         assert recorder.verify(run_id).ok is untouched
 
 
@@ -187,7 +171,7 @@ def test_work_goes_on_in_an_old_tally(tally: Tally, recorder: Recordings) -> Non
     with anna.run("keeper") as run, run.step("model_call") as step:
         step.record("request", {"prompt": "Where is it?"})
         step.record("response", {"answer": "At the harbour."})
-    assert [recorder.verify(one.id).ok for one in anna.recordings.runs()] == [True, True]
+    assert all(recorder.verify(one.id).ok for one in anna.recordings.runs())
     findings = tally.bind(Actor(user="anna", role="operator")).operator.doctor()
     assert [finding.text for finding in findings if finding.status == "problem"] == []
 

@@ -64,10 +64,12 @@ def _line_of_key(key: Any) -> str:
     return f"{key.name} {list(key.columns.keys())} {key.dialect_kwargs.get('sqlite_where')}"
 
 
-FIRST = f"0001.{fingerprint()}"
-"""The first schema."""
+FIRST = "0001.d1d7e8b7fb89"
+"""The first schema, that of release 0.1.0."""
 HEAD = FIRST
-"""The schema of this release: that of the newest migration."""
+"""The schema of this release: that of the newest migration, by its number and the fingerprint of
+the tables that are declared beside it.
+"""
 FOLDER = Path(str(resources.files("tallystick.storage.engine"))) / "migrations"
 _STAMP = re.compile(r"([0-9]{4})\.[0-9a-f]{12}")
 

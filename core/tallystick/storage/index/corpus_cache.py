@@ -27,6 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from sqlalchemy import Connection
 
@@ -143,6 +144,7 @@ class CorpusCache:
         self._pauses: dict[int, _Pause] = {}
         self.loads = 0
         """The number of scopes that were read whole."""
+        self._beside: WeakSet[CorpusCache] = WeakSet()
 
     def corpus(
         self,
@@ -291,8 +293,23 @@ class CorpusCache:
             self._files.remove(files)
         self.drop()
 
+    def beside(self, *, large_scope: int) -> CorpusCache:
+        """Return an empty cache for the vectors of another embedder, which makes no segments and is
+        dropped with this one.
+        """
+        other = CorpusCache(
+            most_bytes=self.most_bytes // 2,
+            database=self._database,
+            large_scope=large_scope,
+            background=True,
+        )
+        self._beside.add(other)
+        return other
+
     def drop(self, scope_id: int | None = None) -> None:
         """Drop the text of a scope, or of all, from memory: the next recall reads it anew."""
+        for other in list(self._beside):
+            other.drop(scope_id)
         with self._guard:
             if scope_id is None:
                 self._entries.clear()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Column, Connection, MetaData, Text, inspect, text
-from tests.next_version import NEXT, install
+from tests.next_version import BEFORE, NEXT, install
 
 from tallystick import Actor, Tally
 from tallystick.errors import CorruptTally, InvalidInput, StorageError, UnreleasedTally
@@ -120,14 +120,17 @@ def test_a_tally_of_a_commit_before_the_first_release_is_refused_and_left_alone(
 
 
 def test_other_tables_have_another_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert f"0001.{migrate.fingerprint()}" == migrate.FIRST
+    assert migrate.HEAD[5:] == migrate.fingerprint(), (
+        "The declared tables are not those of the newest migration: add the next one, and name it "
+        f"as HEAD with the fingerprint {migrate.fingerprint()} (CONTRIBUTING.md)."
+    )
     other = MetaData(naming_convention=tables.metadata.naming_convention)
     for table in tables.metadata.sorted_tables:
         table.to_metadata(other)
     monkeypatch.setattr(migrate, "metadata", other)
-    assert migrate.fingerprint() == migrate.FIRST[5:]
+    assert migrate.fingerprint() == migrate.HEAD[5:]
     other.tables["memories"].append_column(Column("colour", Text))
-    assert migrate.fingerprint() != migrate.FIRST[5:]
+    assert migrate.fingerprint() != migrate.HEAD[5:]
 
 
 def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
@@ -140,30 +143,30 @@ def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
     with pytest.raises(InvalidInput, match="not both"):
         old.migrate(mode="apply", backup=tmp_path / "backup", without_backup=True)
     planned = old.migrate()
-    assert (planned.before, planned.after) == (migrate.FIRST, NEXT)
+    assert (planned.before, planned.after) == (BEFORE, NEXT)
     [step] = planned.steps
     assert (step.schema_revision, step.text) == (NEXT, "Colours: each memory may have one.")
-    assert old.revision == migrate.FIRST
+    assert old.revision == BEFORE
 
     tried = old.migrate(mode="dry_run")
     assert tried.steps == planned.steps
     assert any("chains hold" in line for line in tried.checked)
-    assert old.revision == migrate.FIRST
+    assert old.revision == BEFORE
 
     with pytest.raises(InvalidInput, match="backup"):
         old.migrate(mode="apply")
-    assert old.revision == migrate.FIRST
+    assert old.revision == BEFORE
 
     done = old.migrate(mode="apply", backup=tmp_path / "backup", actor=ROOT)
     assert done.backup is not None
-    assert done.backup.schema_revision == migrate.FIRST
+    assert done.backup.schema_revision == BEFORE
     with old.rows() as connection:
         assert connection.execute(text("SELECT colour FROM memories")).scalars().all() == ["grey"]
         indexes = [index["name"] for index in inspect(connection).get_indexes("memories")]
     assert "ix_memories_colour" in indexes
     noted = old.noted()
     assert noted.details == {
-        "before": migrate.FIRST,
+        "before": BEFORE,
         "after": NEXT,
         "backup": done.backup.digest,
     }
@@ -172,7 +175,7 @@ def test_a_migration_is_seen_tried_and_done_with_a_backup_before_it(
 
     again = places("again")
     restored = Tally.restore(tmp_path / "backup", again.where, schema=again.schema, actor=ROOT)
-    assert restored.schema_revision == migrate.FIRST
+    assert restored.schema_revision == BEFORE
     assert again.revision == NEXT
     assert _memories(again) == _memories(old) == ["Ada keeps a heron called Otto."]
     if "://" in again.where:
@@ -190,7 +193,7 @@ def test_a_migration_whose_check_fails_changes_nothing(
         patched.setattr("tallystick.upkeep.backup.require_whole", damaged)
         with pytest.raises(CorruptTally):
             old.migrate(mode="apply", backup=tmp_path / "backup", actor=ROOT)
-    assert old.revision == migrate.FIRST
+    assert old.revision == BEFORE
     assert old.migrate(mode="apply", without_backup=True).steps
 
 
@@ -198,13 +201,13 @@ def test_a_migration_on_opening_is_in_the_journal_behind_a_backup(
     old: Place, tmp_path: Path
 ) -> None:
     noted = old.noted()
-    beside = tmp_path / f"old.schema-{migrate.FIRST}"
+    beside = tmp_path / f"old.schema-{BEFORE}"
     digest: dict[str, str] = {}
     if "://" not in old.where:
         Tally.restore(beside, tmp_path / "again", actor=ROOT)
         digest = {"backup": Archive(beside, "backup").manifest["digest"]}
         assert _memories(Place(str(tmp_path / "again"), old.schema)) == _memories(old)
-    assert noted.details == {"before": migrate.FIRST, "after": NEXT, **digest}
+    assert noted.details == {"before": BEFORE, "after": NEXT, **digest}
     assert noted.actor["user"] == "tallystick"
     assert old.revision == NEXT
 
@@ -223,7 +226,7 @@ def test_opening_needs_room_for_the_backup_and_says_how_much(
         patched.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4_096))
         with pytest.raises(StorageError, match=r"needs [0-9,]+ bytes, and 4,096 are free"):
             old.open()
-    assert (old.revision, _beside(old)) == (migrate.FIRST, [])
+    assert (old.revision, _beside(old)) == (BEFORE, [])
     with Tally.open(
         old.where, background=False, settings=Settings.read(backup_before_migration=False)
     ):

@@ -1,8 +1,9 @@
-"""The first schema: the tables as `storage/engine/tables.py` declares them.
+"""The first schema: the tables and indexes of release 0.1.0, as they were written out then.
 
-Until 0.1.0 it is edited there, in place. The release writes its statements and its name out here,
-and what changes later gets a migration of its own.
+Never edited: what changes later has a migration of its own.
 """
+
+from pathlib import Path
 
 from alembic import op
 
@@ -13,4 +14,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    migrate.create_tables(op.get_bind())
+    connection = op.get_bind()
+    file = Path(__file__).with_suffix(f".{connection.dialect.name}.sql")
+    for statement in file.read_text(encoding="utf-8").split(";")[:-1]:
+        connection.exec_driver_sql(statement)
