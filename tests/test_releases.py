@@ -13,6 +13,7 @@ import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -195,15 +196,17 @@ def test_the_documented_commands_find_an_edited_wheel(
     assert (codes == [0, 0]) is holds
 
 
-def test_only_a_verdict_of_this_commit_and_a_key_of_ones_own_let_a_release_ship(
+def test_only_receipts_of_this_commit_and_a_key_of_ones_own_let_a_release_ship(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "ledger.jsonl"
-    (tmp_path / "recall.json").write_bytes(b"{}")
-    evidence = evidence_digest(b"{}")
+    for name in ("recall", "steward"):
+        (tmp_path / f"{name}.json").write_bytes(b"{}")
+    passed = {"evidence": evidence_digest(b"{}"), "commit": "c1", "dirty": False, "verdict": "pass"}
 
     def stands(*, commit: str = "c1", is_clean: bool = True, is_signed: bool = True) -> list[str]:
-        at = standing(path, commit=commit, is_clean=is_clean, is_signed=is_signed)
+        gates = ("recall", "steward")
+        at = standing(path, gates, commit=commit, is_clean=is_clean, is_signed=is_signed)
         text = notes("0.1.0", commit, at, "- A change.")
         assert f"Verdict: **{at.verdict}**" in text
         assert all(each in text for each in at.missing)
@@ -211,21 +214,27 @@ def test_only_a_verdict_of_this_commit_and_a_key_of_ones_own_let_a_release_ship(
         assert (at.verdict == "ship") is (not at.missing)
         return list(at.missing)
 
+    def ran(gate: str, **details: Any) -> None:
+        with appending(path) as ledger:
+            ledger.append(GATE, by="local", subject_id=gate, details={**passed, **details})
+
     assert stands() == ["no gate was run: `make gates` writes the ledger"]
+    ran("recall")
     with appending(path) as ledger:
-        ledger.append(GATE, by="local", subject_id="recall", details={"evidence": evidence})
-        assert stands() == ["the ledger has no verdict: `make gates` ends in one"]
-        ledger.append(DECISION, by="local", details={"verdict": "hold", "missing": ["steward"]})
-        assert stands() == ["steward", "its verdict is of commit None, not of c1"]
         ledger.append(DECISION, by="local", details={"verdict": "ship", "commit": "c1"})
+    assert stands() == ["steward: has not run"]  # whatever somebody wrote was decided
+    ran("steward", verdict="drift")
+    assert stands() == ["steward: drift"]
+    ran("steward")
     assert stands() == []
-    assert stands(commit="c2") == ["its verdict is of commit c1, not of c2"]
+    assert stands(commit="c2") == [
+        f"{name}: ran on another commit" for name in ("recall", "steward")
+    ]
     assert stands(is_clean=False) == ["the source has changes that are not committed"]
     assert stands(is_signed=False) == [TEST_KEY]
-    with appending(path) as ledger:
-        ledger.append(GATE, by="local", subject_id="recall", details={"evidence": evidence})
-    assert stands() == ["a gate ran after the last verdict: `make gates` decides anew"]
-    path.write_bytes(path.read_bytes().replace(b"hold", b"ship"))
+    ran("recall", dirty=True)
+    assert stands() == ["recall: ran with files that are not committed"]
+    path.write_bytes(path.read_bytes().replace(b"drift", b"pass "))
     assert any(problem.startswith("the ledger was changed: ") for problem in stands())
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tallystick.errors import InvalidInput, InvalidRecord
 from tallystick.recorder.ledger import Ledger, latest, read_ledger
-from tallystick.records import Foil, JsonObject, Record, VerificationProblem
+from tallystick.records import Foil, JournalEntry, JsonObject, Record, VerificationProblem
 from tallystick.records.canonical import strict_json, text_digest
 
 LEDGER = "ledger.jsonl"
@@ -242,3 +242,32 @@ def evidence_of(folder: Path) -> Sequence[Evidence]:
     if not files:
         raise InvalidInput(f"There is no evidence in {folder}. `make gates` writes it.")
     return [read_evidence(each) for each in files]
+
+
+class Decision(NamedTuple):
+    """Whether a commit may ship."""
+
+    ships: bool
+    missing: tuple[str, ...]
+    """What has to be there first; empty where it ships."""
+
+
+def decide_on(
+    entries: Iterable[JournalEntry], commit: str, gates: Iterable[str], wrong: Iterable[str] = ()
+) -> Decision:
+    """Return the decision about a commit by the receipts of its gates, whatever an entry says was
+    decided before; `wrong` is what is missing besides.
+    """
+    receipts = latest(entries, GATE)
+    missing = list(wrong)
+    for gate in gates:
+        entry = receipts.get(gate)
+        if entry is None:
+            missing.append(f"{gate}: has not run")
+        elif entry.details.get("commit") != commit:
+            missing.append(f"{gate}: ran on another commit")
+        elif entry.details.get("dirty") is not False:
+            missing.append(f"{gate}: ran with files that are not committed")
+        elif entry.details.get("verdict") != "pass":
+            missing.append(f"{gate}: {entry.details.get('verdict')}")
+    return Decision(not missing, tuple(missing))

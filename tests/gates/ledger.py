@@ -12,30 +12,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from tallystick.errors import InvalidInput
-from tallystick.recorder.ledger import Appender, appending, latest, read_ledger
+from tallystick.recorder.ledger import Appender, appending, read_ledger
 from tallystick.records import Foil, JournalEntry
 from tallystick.records.canonical import json_bytes
 from tallystick_cli.evidence_files import (
     DECISION,
     GATE,
     LEDGER,
+    Decision,
     Evidence,
+    decide_on,
     evidence_digest,
     verify_evidence,
 )
 
 FOLDER = Path(__file__).parents[2] / "build" / "evidence"
-
-
-class Decision(NamedTuple):
-    """Whether a commit may ship."""
-
-    ships: bool
-    missing: tuple[str, ...]
-    """What has to be there first; empty where it ships."""
 
 
 def head(folder: Path = FOLDER) -> Foil:
@@ -55,7 +48,7 @@ def decision(commit: str, gates: Iterable[str], folder: Path = FOLDER) -> Decisi
         return Decision(False, ("no gate has run: `make gates` runs them",))
     ledger = verify_evidence(folder / LEDGER)
     wrong = [f"{each.where}: {each.problem}" for each in ledger.problems]
-    return _judge(ledger.entries, commit, gates, wrong)
+    return decide_on(ledger.entries, commit, gates, wrong)
 
 
 def record(evidence: Evidence, folder: Path = FOLDER) -> JournalEntry:
@@ -91,7 +84,7 @@ def decide(commit: str, gates: Iterable[str], *, source: str, folder: Path = FOL
     with appending(folder / LEDGER) as ledger:
         seen = verify_evidence(folder / LEDGER)
         wrong = [f"{each.where}: {each.problem}" for each in seen.problems]
-        decided = _judge(ledger.entries, commit, gates, wrong)
+        decided = decide_on(ledger.entries, commit, gates, wrong)
         _append(ledger, decided, commit, source)
     return decided
 
@@ -104,24 +97,6 @@ def _append(ledger: Appender, decided: Decision, commit: str, source: str) -> No
         "source": source,
     }
     ledger.append(DECISION, by=source, details=details)
-
-
-def _judge(
-    entries: Iterable[JournalEntry], commit: str, gates: Iterable[str], wrong: Iterable[str]
-) -> Decision:
-    receipts = latest(entries, GATE)
-    missing = list(wrong)
-    for gate in gates:
-        entry = receipts.get(gate)
-        if entry is None:
-            missing.append(f"{gate}: has not run")
-        elif entry.details.get("commit") != commit:
-            missing.append(f"{gate}: ran on another commit")
-        elif entry.details.get("dirty") is not False:
-            missing.append(f"{gate}: ran with files that are not committed")
-        elif entry.details.get("verdict") != "pass":
-            missing.append(f"{gate}: {entry.details.get('verdict')}")
-    return Decision(not missing, tuple(missing))
 
 
 __all__ = ["FOLDER", "Decision", "decide", "decision", "head", "read_ledger", "record"]

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.gates.names import GATES
 from tests.release.building import (
     ROOT,
     build,
@@ -84,6 +85,7 @@ def _seal(python: Path, key: str | None) -> None:
             *(str(python), "-I", str(ROOT / "tests" / "release" / "seal.py"), str(DIST)),
             *("--version", project()["version"], "--commit", _output("git", "rev-parse", "HEAD")),
             *("--ledger", str(LEDGER), "--changelog", str(ROOT / "CHANGELOG.md"), *changed),
+            *("--gates", *GATES),
             *(() if key is None else ("--key", str(Path(key).absolute()))),
         ],
         check=True,

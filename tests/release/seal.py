@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tallystick.errors import InvalidInput
 from tallystick.recorder.signing import check_bytes, new_key, public_key_of, sign_bytes
-from tallystick_cli.evidence_files import DECISION, verify_evidence
+from tallystick_cli.evidence_files import decide_on, verify_evidence
 
 SUMS, SIGNATURE, PUBLIC_KEY, NOTES = (
     "SHA256SUMS",
@@ -42,9 +42,11 @@ class Standing:
         return "hold" if self.missing else "ship"
 
 
-def standing(ledger: Path, *, commit: str, is_clean: bool, is_signed: bool) -> Standing:
-    """Return what the last verdict of a ledger says of a build of this commit. Only a verdict
-    `ship` of the same commit, without changes beside it, and a key that was given let it ship.
+def standing(
+    ledger: Path, gates: Sequence[str], *, commit: str, is_clean: bool, is_signed: bool
+) -> Standing:
+    """Return what a ledger says of a build of this commit: a receipt of each gate, with its
+    evidence, lets it ship, where nothing was changed beside it and a key was given.
     """
     missing = [] if is_clean else ["the source has changes that are not committed"]
     if not is_signed:
@@ -53,20 +55,8 @@ def standing(ledger: Path, *, commit: str, is_clean: bool, is_signed: bool) -> S
         return Standing(("no gate was run: `make gates` writes the ledger", *missing))
     read = verify_evidence(ledger)
     missing += [f"the ledger was changed: {each.where} {each.problem}" for each in read.problems]
-    verdicts = [entry for entry in read.entries if entry.event == DECISION]
-    if not verdicts:
-        missing.insert(0, "the ledger has no verdict: `make gates` ends in one")
-    else:
-        said = verdicts[-1].details
-        if verdicts[-1] is not read.entries[-1]:
-            missing.append("a gate ran after the last verdict: `make gates` decides anew")
-        if said["verdict"] != "ship":
-            named = said.get("missing")
-            reasons = named if isinstance(named, list) and named else ["the gates say hold"]
-            missing = [*map(str, reasons), *missing]
-        if said.get("commit") != commit:
-            missing.append(f"its verdict is of commit {said.get('commit')}, not of {commit}")
-    return Standing(tuple(missing), read.foil.head, read.foil.count)
+    decided = decide_on(read.entries, commit, gates, missing)
+    return Standing(decided.missing, read.foil.head, read.foil.count)
 
 
 def notes(version: str, commit: str, stands: Standing, changes: str) -> str:
@@ -123,11 +113,13 @@ def main() -> None:
     parser.add_argument("--commit", required=True)
     parser.add_argument("--changed", action="store_true", help="the source is not that of a commit")
     parser.add_argument("--ledger", type=Path, required=True)
+    parser.add_argument("--gates", nargs="+", required=True, help="that have to have passed")
     parser.add_argument("--changelog", type=Path, required=True)
     parser.add_argument("--key", type=Path, help="a private key in PEM, from `tally keygen`")
     given = parser.parse_args()
     stands = standing(
         given.ledger,
+        given.gates,
         commit=given.commit,
         is_clean=not given.changed,
         is_signed=given.key is not None,

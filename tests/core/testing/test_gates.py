@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.benchmarks.measures import TIME, Measure, figure, least, most
-from tests.gates import ledger, running
+from tests.gates import ledger, names, running
 from tests.gates.catalogue import GATES, Gate
 from tests.gates.environment import environment_of
 from tests.gates.running import SCHEMA, run_gate
@@ -71,6 +71,10 @@ def test_the_environment_has_the_class_of_the_machine_and_no_name_or_path_of_it(
     told = json.dumps(machine.dump())
     assert "/" not in told
     assert import_module("platform").node() not in told
+
+
+def test_a_release_asks_for_each_gate() -> None:
+    assert tuple(GATES) == names.GATES
 
 
 @pytest.mark.parametrize("name", GATES)
