@@ -7,14 +7,16 @@ Run it after `make` was green: `.venv/bin/python -m tests.release.newest`.
 from __future__ import annotations
 
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.version import Version
 from tests.release.building import project
 
 HEAD = "# The newest that the tests ran with; `python -m tests.release.newest` writes it.\n"
 PYTHON = "python"
+_ROOT = Path(__file__).parents[2]
 
 
 def pinned(file: Path) -> dict[str, str]:
@@ -36,15 +38,23 @@ def admitted() -> dict[str, dict[str, Requirement]]:
     }
 
 
+def _installed(name: str) -> str | None:
+    """Return the version of a package here, or in an environment of its own such as `adk`."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        elsewhere = [str(path) for path in sorted(_ROOT.glob(".venv/*/lib/python*/site-packages"))]
+        found = [each.version for each in distributions(name=name, path=elsewhere)]
+        return max(found, key=Version, default=None)
+
+
 def main() -> None:
-    """Write the versions of this environment, of what is installed here."""
+    """Write the versions of the environments, of what is installed there."""
     lines = [f"{PYTHON}=={platform.python_version()}\n"]
     for name in sorted({name for extra in admitted().values() for name in extra}):
-        try:
-            lines.append(f"{name}=={version(name)}\n")
-        except PackageNotFoundError:
-            continue
-    newest = Path(__file__).parent.parent / "newest.txt"
+        if (found := _installed(name)) is not None:
+            lines.append(f"{name}=={found}\n")
+    newest = _ROOT / "tests" / "newest.txt"
     newest.write_text(HEAD + "".join(lines), encoding="utf-8")
 
 
