@@ -3,8 +3,9 @@
     python -m tests.benchmarks.agreement
 
 Labels are accepted from 0.8 on. The second pass was made from the items alone, without a look at
-the first, and stands beside it as data; both stay as they were given. A set whose labels are made
-by construction (generated claims, injected incidents, written secrets) has none to agree on.
+the first, and stands beside it as data; both stay as they were given. The rules are in
+tests/fixtures/LABELLING.md. A set whose labels are made by construction (generated claims, injected
+incidents, written secrets) has none to agree on.
 """
 
 from __future__ import annotations
@@ -105,10 +106,12 @@ def _level(labels: Mapping[str, Any], turns: set[str]) -> str:
     return "helps" if not turns.isdisjoint(labels.get("helps", ())) else "none"
 
 
-def evidence_units(first: Path, second: Path) -> list[tuple[bool, bool]]:
-    """Return for each question and each turn whether the turn answers it, by both passes."""
-    given = json.loads(second.read_text("utf-8"))
-    units = []
+def evidence_units(first: Path, *passes: Path) -> list[tuple[bool, ...]]:
+    """Return for each question and each turn whether the turn answers it, by the set and by each of
+    the other passes.
+    """
+    given = [json.loads(each.read_text("utf-8")) for each in passes]
+    units: list[tuple[bool, ...]] = []
     for conversation in json.loads(first.read_text("utf-8")):
         turns = [
             turn["dia_id"]
@@ -116,9 +119,10 @@ def evidence_units(first: Path, second: Path) -> list[tuple[bool, bool]]:
             if isinstance(said, list)
             for turn in said
         ]
-        labels = given[conversation["sample_id"]]
+        labels = [each[conversation["sample_id"]] for each in given]
         for number, asked in enumerate(conversation["qa"]):
-            units += [(each in asked["evidence"], each in labels[str(number)]) for each in turns]
+            answers = [asked["evidence"], *(each[str(number)] for each in labels)]
+            units += [tuple(turn in each for each in answers) for turn in turns]
     return units
 
 
@@ -127,6 +131,17 @@ def alias_units(first: Path, second: Path) -> list[tuple[bool, bool]]:
     given = set(json.loads(second.read_text("utf-8"))["same"])
     pairs = json.loads(first.read_text("utf-8"))["pairs"]
     return [(bool(pair["same"]), place in given) for place, pair in enumerate(pairs)]
+
+
+def link_units(first: Path, second: Path) -> list[tuple[bool, bool]]:
+    """Return for each task and each memory whether they are linked, by both passes."""
+    given = json.loads(second.read_text("utf-8"))["links"]
+    linked = json.loads(first.read_text("utf-8"))
+    return [
+        (target in task["links"], target in links)
+        for task, links in zip(linked["tasks"], given, strict=True)
+        for target in range(len(linked["targets"]))
+    ]
 
 
 def task_units(first: Path, second: Path) -> list[tuple[str, str]]:
@@ -139,21 +154,24 @@ def task_units(first: Path, second: Path) -> list[tuple[str, str]]:
     ]
 
 
-def _beside(path: Path) -> Path:
-    return path.parent / "second" / path.name
+def _beside(path: Path, number: str = "second") -> Path:
+    return path.parent / number / path.name
 
 
 _EVERYDAY = FIXTURES / "everyday" / "dev.json"
 _RECALL = tuple(sorted((FIXTURES / "recall").glob("*.json")))
+_TRACES = FIXTURES / "recall" / "tool_traces.json"
+"""The set whose labels are those of its third pass: the first two differed by what no rule said."""
 _ALIASES = FIXTURES / "work" / "alias_pairs.json"
+_LINKED = _ALIASES.with_name("linked_tasks.json")
 _TASKS = FIXTURES / "discovery_tasks.json"
 LABELS: Mapping[str, tuple[Path, ...]] = {
     "everyday": (_beside(_EVERYDAY),),
-    "recall": tuple(map(_beside, _RECALL)),
-    "work": (_beside(_ALIASES),),
+    "recall": (*map(_beside, _RECALL), _beside(_TRACES, "first"), _beside(_TRACES, "third")),
+    "work": (_beside(_ALIASES), _beside(_LINKED)),
     "tools": (_beside(_TASKS),),
 }
-"""The second passes of labels by the gate, or by what no gate measures."""
+"""The further passes of labels by the gate, or by what no gate measures."""
 
 
 def agreement_measures(gate: str) -> Iterator[Measure]:
@@ -167,8 +185,11 @@ def agreement_measures(gate: str) -> Iterator[Measure]:
     elif gate == "recall":
         for path in _RECALL:
             yield _agreement(f"{path.stem}: answers", alpha(evidence_units(path, _beside(path))))
+        every = evidence_units(_TRACES, _beside(_TRACES), _beside(_TRACES, "first"))
+        yield figure("labels of tool_traces: with the pass before the rule", alpha(every), "labels")
     elif gate == "work":
         yield _agreement("alias_pairs: one entity", alpha(alias_units(_ALIASES, _beside(_ALIASES))))
+        yield _agreement("linked_tasks: links", alpha(link_units(_LINKED, _beside(_LINKED))))
     elif gate == "tools":
         yield _agreement("discovery_tasks: tool, mode", alpha(task_units(_TASKS, _beside(_TASKS))))
 

@@ -62,7 +62,8 @@ from tallystick.tokens import counter_for
 OWN_SETS = tuple(sorted((Path(__file__).parents[1] / "fixtures" / "recall").glob("*.json")))
 """Small labelled sets of further kinds: a group chat in which nicknames are named, meetings of many
 speakers, traces of tools, preferences that a request asks for, Chinese chats of several users. They
-were labelled before the order was changed; `SHA256SUMS` beside them names their bytes.
+were labelled before the order was changed, the traces anew by a rule that was written later
+(docs/evidence.md); `SHA256SUMS` beside them names their bytes.
 """
 _KINDS = {1: "multi-hop", 2: "temporal", 3: "inference", 4: "single-hop", 5: ADVERSARIAL}
 _TEMPLATED = frozenset({"instruction_following", "preference_following"})
