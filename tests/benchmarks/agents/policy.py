@@ -26,6 +26,7 @@ import numpy as np
 from tallystick.embedding import StaticEmbedder
 
 UNKNOWN = "I do not know."
+_NOTES = "/memories/notes.md"
 _ENOUGH = 0.5
 """Score below which the policy says that it does not know."""
 _NEARLY = 0.85
@@ -126,6 +127,8 @@ def reply(messages: Sequence[Message], tools: Sequence[str]) -> Reply:
     asks = _asks(request)
     if not asks and "manage_memory" in tools and not done["manage_memory"]:
         return Reply(calls=(Call("manage_memory", {"content": request, "action": "create"}),))
+    if "memory" in tools and (command := _command(request, since, asks)):
+        return Reply(calls=(Call("memory", command),))
     if not asks:
         return Reply("Noted.")
     if "search_memory" in tools and not done["search_memory"]:
@@ -144,6 +147,23 @@ def reply(messages: Sequence[Message], tools: Sequence[str]) -> Reply:
 def _asks(request: str) -> bool:
     first = request.split("\n", 1)[0].strip()
     return first.endswith("?") or bool(re.search(r"\b(read|mend|tell me)\b", first, re.IGNORECASE))
+
+
+def _command(request: str, since: Sequence[Message], asks: bool) -> dict[str, Any] | None:
+    """Return the next command over memory as files: a view before an answer, the user's statements
+    as lines of the notes, in a file that may have to be made first; None where all is done.
+    """
+    given = [
+        call.arguments["command"] for each in since for call in each.calls if call.name == "memory"
+    ]
+    if asks:
+        return None if "view" in given else {"command": "view", "path": _NOTES}
+    stated = "\n".join(_stated([Message("user", request)]))
+    if stated and not given:
+        return {"command": "insert", "path": _NOTES, "insert_line": 0, "insert_text": stated}
+    if given == ["insert"] and "does not exist" in since[-1].text:
+        return {"command": "create", "path": _NOTES, "file_text": stated}
+    return None
 
 
 # Answering

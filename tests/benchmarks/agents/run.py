@@ -18,7 +18,7 @@ from tests.benchmarks.agents.world import INSTRUCTIONS, Request, World
 
 ARMS = (
     *("plain", "langgraph_store", "langmem_tools", "llama_index_memory", "mem0_memory"),
-    *("ours", "ours_artifact"),
+    *("ours", "ours_artifact", "ours_files"),
 )
 _PROBE = "Which number has the badge of my colleague?"
 _RESAMPLES = 10_000
