@@ -127,23 +127,26 @@ class Router:
         return Choice(tool, self._modes[tool].best(task) if tool in self._modes else None)
 
 
+def tool_schemas() -> list[dict[str, Any]]:
+    """Return the tools as the server lists them, for a chat model of LangChain."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "description": tool.description,
+                "parameters": slim_schema(tool.arguments),
+            },
+        }
+        for name, tool in TOOLS.items()
+    ]
+
+
 class ModelRouter:
     """Has a chat model of LangChain choose, from the tools as the server lists them."""
 
     def __init__(self, model: Any) -> None:
-        self._model = model.bind_tools(
-            [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": name,
-                        "description": tool.description,
-                        "parameters": slim_schema(tool.arguments),
-                    },
-                }
-                for name, tool in TOOLS.items()
-            ]
-        )
+        self._model = model.bind_tools(tool_schemas())
 
     def route(self, task: str) -> Choice:
         """Return what the model calls first; no tool where it calls none."""
