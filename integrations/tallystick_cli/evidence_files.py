@@ -47,6 +47,8 @@ class Environment(Record):
     """Digest of the embedder's weights and tokenizer, as its fingerprint has it."""
     tokenizer: str
     """The method by which tokens are counted."""
+    model: str = ""
+    """The model that was measured, as LangChain names it; empty for a gate without one."""
     index: JsonObject = {}
     """Settings of indexes and of ranking."""
     corpora: dict[str, str] = {}

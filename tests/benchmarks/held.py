@@ -1,5 +1,5 @@
-"""Whether a model selects the tools of the MCP server rightly, and completes workflows with them, on
-a set that was frozen after their descriptions.
+"""Whether a model selects the tools of the MCP server rightly, and completes workflows with them,
+on a set that was frozen after their descriptions.
 
     python -m tests.benchmarks.held --model openai:gpt-5
 
@@ -67,12 +67,12 @@ def reasons_not_to_run() -> Iterator[str]:
         return
     try:
         model_of(model_name())
-    except ImportError as error:
-        yield f"not run: {error}"
+    except Exception as error:  # noqa: BLE001 - each provider raises errors of its own
+        yield f"not run: {str(error).splitlines()[0]}"
 
 
 def model_of(name: str) -> Any:
-    """Return a chat model by its name. Raises ImportError where its package is not installed."""
+    """Return a chat model by its name. Raises what the provider does without package or key."""
     return importlib.import_module("langchain.chat_models").init_chat_model(name, temperature=0)
 
 

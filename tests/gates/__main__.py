@@ -42,7 +42,7 @@ def main() -> int:
             others = [Path(file) for gate, file in named if gate == name]
             evidence = run_gate(name, GATES[name], quick=chosen.quick, external=others)
             if chosen.baseline:
-                _store(evidence)
+                store_baseline(evidence)
             ledger.record(evidence, chosen.folder)
             failed |= evidence.verdict != "pass"
             _tell(evidence)
@@ -65,9 +65,9 @@ def _tell(evidence: Evidence) -> None:
     sys.stdout.flush()
 
 
-def _store(evidence: Evidence) -> None:
+def store_baseline(evidence: Evidence) -> None:
     """Keep evidence as the baseline: only what says something, so not that of a failed gate."""
-    if evidence.verdict == "error" or any(each.startswith("data:") for each in evidence.missing):
+    if evidence.verdict == "error" or not evidence.measures:
         raise InvalidInput(f"{evidence.gate} did not measure everything: no baseline is stored.")
     BASELINES.mkdir(exist_ok=True)
     (BASELINES / f"{evidence.gate}.json").write_bytes(json_bytes(evidence.dump()) + b"\n")

@@ -17,6 +17,7 @@ from tests.benchmarks import (
     eval_pipeline,
     everyday,
     gate_synthesis,
+    held,
     ingest_gate,
     own_sets,
     pipeline,
@@ -51,6 +52,10 @@ class Gate:
     """`static`, which comes along, or `hash`, of the tests."""
     has_times: bool = True
     """True if a bar is one of time: then the class of the machine counts as well."""
+    needs: Callable[[], Iterable[str]] = tuple
+    """Yields what is missing beyond the project, a model or a package: it holds the gate."""
+    model: Callable[[], str] = str
+    """The name of the model that is measured; empty for none."""
     foreign: Foreign | None = None
     """Measures a set of somebody else's, in the format that the benchmark reads."""
 
@@ -100,6 +105,11 @@ def _steward(sizes: Sizes) -> Iterator[Measure]:
 
 def _bench(sizes: Sizes) -> Iterator[Measure]:
     yield from budgets.measures(sizes["memories"])
+
+
+def _agents(sizes: Sizes) -> Iterator[Measure]:
+    model = held.model_of(held.model_name())
+    yield from held.measures(model, sizes["tasks"], sizes["workflows"])
 
 
 GATES: Mapping[str, Gate] = MappingProxyType(
@@ -160,6 +170,15 @@ GATES: Mapping[str, Gate] = MappingProxyType(
             {"memories": budgets.MEMORIES},
             {"memories": 500},
             seeds={"memories": budgets.SEED},
+        ),
+        "agents": Gate(
+            _agents,
+            {"tasks": 40, "workflows": 21},
+            {"tasks": 10, "workflows": 3},
+            corpora=(held.SET,),
+            has_times=False,
+            needs=held.reasons_not_to_run,
+            model=held.model_name,
         ),
     }
 )

@@ -39,6 +39,7 @@ def environment_of(gate: Gate, sizes: Sizes) -> Environment:
         dimension=embedder.dimension,
         weights=embedder.fingerprint.split(":")[1],
         tokenizer=counter_for(None, cache_dir=ROOT / "build").method,
+        model=gate.model(),
         index={
             "vector_search": settings.vector_search,
             "large_scope": settings.large_scope,

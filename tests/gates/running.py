@@ -60,7 +60,8 @@ def run_gate(
     foreign: list[External] = []
     absent = [path for path in gate.corpora if not path.is_file()]
     missing += [f"data: {path.name} is not here; it comes with the source" for path in absent]
-    if not absent:
+    missing += gate.needs()
+    if not missing:
         try:
             environment = environment_of(gate, sizes)
             for each in gate.run(sizes):
