@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.agents.tasks import Workspace, tasks
 from tests.benchmarks.measures import Measure, figure, least, lines, missed
 
 ACCEPTED = 0.8
@@ -144,6 +146,29 @@ def link_units(first: Path, second: Path) -> list[tuple[bool, bool]]:
     ]
 
 
+def decisive_units(first: Path, second: Path) -> list[tuple[bool, bool]]:
+    """Return for each task of the agents, and each turn in it, whether it decides, by both passes;
+    without the tasks that have no second label.
+    """
+    given = json.loads(second.read_text("utf-8"))["labels"]
+    units: list[tuple[bool, bool]] = []
+    for task, label in zip(tomllib.loads(first.read_text("utf-8"))["task"], given, strict=True):
+        turns = [turn for session in task["sessions"] for turn in session]
+        if label is not None:
+            units += [(turn.startswith("! "), n in label[0]) for n, turn in enumerate(turns)]
+    return units
+
+
+def answers_that_count(second: Path) -> list[bool]:
+    """Return for each answer of the second pass whether the agents' task counts as solved by it."""
+    given = json.loads(second.read_text("utf-8"))["labels"]
+    return [
+        task.passed(label[1], Workspace(task))
+        for task, label in zip(tasks(), given, strict=True)
+        if label and label[1]
+    ]
+
+
 def task_units(first: Path, second: Path) -> list[tuple[str, str]]:
     """Return for each task the tool and the mode that it wants, by both passes."""
     given = json.loads(second.read_text("utf-8"))["labels"]
@@ -165,11 +190,14 @@ _TRACES = FIXTURES / "recall" / "tool_traces.json"
 _ALIASES = FIXTURES / "work" / "alias_pairs.json"
 _LINKED = _ALIASES.with_name("linked_tasks.json")
 _TASKS = FIXTURES / "discovery_tasks.json"
+_AGENTS = Path(__file__).parent / "agents" / "tasks.toml"
+_AGENTS_SECOND = _beside(_AGENTS.with_suffix(".json"))
 LABELS: Mapping[str, tuple[Path, ...]] = {
     "everyday": (_beside(_EVERYDAY),),
     "recall": (*map(_beside, _RECALL), _beside(_TRACES, "first"), _beside(_TRACES, "third")),
     "work": (_beside(_ALIASES), _beside(_LINKED)),
     "tools": (_beside(_TASKS),),
+    "agents": (_AGENTS_SECOND,),
 }
 """The further passes of labels by the gate, or by what no gate measures."""
 
@@ -192,6 +220,11 @@ def agreement_measures(gate: str) -> Iterator[Measure]:
         yield _agreement("linked_tasks: links", alpha(link_units(_LINKED, _beside(_LINKED))))
     elif gate == "tools":
         yield _agreement("discovery_tasks: tool, mode", alpha(task_units(_TASKS, _beside(_TASKS))))
+    elif gate == "agents":
+        yield _agreement("agents: deciding turns", alpha(decisive_units(_AGENTS, _AGENTS_SECOND)))
+        count = answers_that_count(_AGENTS_SECOND)
+        name = f"labels of agents: share of {len(count)} answers that count as solved"
+        yield figure(name, sum(count) / len(count), "labels")
 
 
 def _agreement(name: str, value: float) -> Measure:
