@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from tests.postgres_proxy import PostgresProxy
 
 from tallystick import Actor, Tally
-from tallystick.storage.engine import dialects
+from tallystick.storage.engine import group_commit
+from tallystick.storage.engine.dialects import begin_alone
 
 
 class Case(NamedTuple):
@@ -94,7 +95,7 @@ def _write(
     """Remember for some seconds; in a process of its own."""
     if case.before:
         # The benchmark alone: what begins a unit's pipeline, and takes the locks it declared.
-        setattr(dialects, "begin_batch", lambda _: None)  # noqa: B010
+        setattr(group_commit, "take_turn", lambda driver, *_: begin_alone(driver))  # noqa: B010
     proxy = PostgresProxy(url, delay=case.delay_ms / 1_000)
     user = f"user{number % case.scopes}"
     with Tally.open(proxy.url, schema=schema, background=False) as tally:

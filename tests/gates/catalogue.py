@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from tests.benchmarks import (
     budgets,
+    compaction,
     eval_memory,
     eval_pipeline,
     everyday,
@@ -105,6 +106,7 @@ def _steward(sizes: Sizes) -> Iterator[Measure]:
 
 def _bench(sizes: Sizes) -> Iterator[Measure]:
     yield from budgets.measures(sizes["memories"])
+    yield from compaction.measures(sizes["questions"])
 
 
 def _agents(sizes: Sizes) -> Iterator[Measure]:
@@ -167,8 +169,8 @@ GATES: Mapping[str, Gate] = MappingProxyType(
         ),
         "bench": Gate(
             _bench,
-            {"memories": budgets.MEMORIES},
-            {"memories": 500},
+            {"memories": budgets.MEMORIES, "questions": compaction.QUESTIONS},
+            {"memories": 500, "questions": 10},
             seeds={"memories": budgets.SEED},
         ),
         "agents": Gate(
