@@ -238,6 +238,10 @@ gates: $(VENV)/.dev ## run every gate, write its evidence, and end the ledger in
 eval-discovery: $(VENV)/.dev ## measure whether the right tool of the MCP server is found; ARGS="--model openai:gpt-5" asks a model too
 	@$(BIN)/python -m tests.benchmarks.discovery $(ARGS)
 
+.PHONY: eval-held
+eval-held: $(VENV)/.dev ## measure a model on the held set of tool tasks and workflows; ARGS="--model openai:gpt-5"; exits 1 below a bar, or without a model
+	@$(BIN)/python -m tests.benchmarks.held $(ARGS)
+
 .PHONY: fit-confidence
 fit-confidence: $(VENV)/.dev ## fit the confidence of recall again; DATA=learned.json,checked.json: from the first is learned
 	@test -n "$(DATA)" || { echo "Name the data: make fit-confidence DATA=friendsqa.json,another.json"; exit 1; }
