@@ -56,7 +56,7 @@ class _Scripted:
         answers = [json.loads(line) for line in read.splitlines() if line.startswith("{")]
         wanted = self._before[place]["content"]
         return next(
-            hit["id"]
+            str(hit["id"])
             for answer in answers
             for hit in answer.get("memories", ())
             if hit["text"] == wanted
