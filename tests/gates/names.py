@@ -9,4 +9,5 @@ GATES = (
     "pipeline",
     "steward",
     "bench",
+    "agents",
 )
