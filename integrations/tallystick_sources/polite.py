@@ -93,10 +93,7 @@ class _CheckedTransport(httpx2.BaseTransport):
         host = request.url.host
         port = request.url.port or (443 if request.url.scheme == "https" else 80)
         address = self._address(host, port)
-        pool = self._pools.setdefault(
-            (host, address), httpx2.HTTPTransport(trust_env=False, retries=0)
-        )
-        return pool.handle_request(
+        return self._pool(host, address).handle_request(
             httpx2.Request(
                 request.method,
                 request.url.copy_with(host=address),
@@ -105,6 +102,14 @@ class _CheckedTransport(httpx2.BaseTransport):
                 extensions={**request.extensions, "sni_hostname": host},
             )
         )
+
+    def _pool(self, host: str, address: str) -> httpx2.HTTPTransport:
+        pool = self._pools.get((host, address))
+        if pool is None:
+            # Each reads the certificates of all authorities, which takes longer than a page.
+            pool = httpx2.HTTPTransport(trust_env=False, retries=0)
+            self._pools[host, address] = pool
+        return pool
 
     def _address(self, host: str, port: int) -> str:
         try:

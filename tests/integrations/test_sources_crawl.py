@@ -448,3 +448,21 @@ def test_a_schedule_says_when_a_sync_is_due(
     assert datetime.fromtimestamp(moment / 1_000_000, UTC) == datetime(*due, tzinfo=UTC)
     with pytest.raises(InvalidInput, match="none of cron"):
         next_due("every day", 0)
+
+
+def test_the_certificates_of_authorities_are_read_once_for_a_host(
+    server: HTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading them takes longer than a page does."""
+    made: list[object] = []
+
+    class Counted(polite.httpx2.HTTPTransport):
+        def __init__(self, **options: Any) -> None:
+            made.append(self)
+            super().__init__(**options)
+
+    monkeypatch.setattr(polite.httpx2, "HTTPTransport", Counted)
+    _serve(server, {"/": _page("Home", "/a", "/b"), "/a": _page("A"), "/b": _page("B")})
+
+    assert _paths(_read(server)) == ["/", "/a", "/b"]
+    assert len(made) == 1
