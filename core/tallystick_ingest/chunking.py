@@ -49,6 +49,8 @@ class _Text:
 
     def words(self, start: int, end: int) -> int:
         """Return the number of words in a span, with the rest of one in which it begins."""
+        if end - start <= LONGEST:
+            return len(self.text[start:end].split())
         is_rest = 0 < start < end and not any(map(str.isspace, self.text[start - 1 : start + 1]))
         begun = bisect_right(self.starts, end - 1) - bisect_right(self.starts, start - 1)
         return begun + is_rest
@@ -65,7 +67,7 @@ class _Text:
 def chunk(text: str) -> list[Chunk]:
     """Return the passages of a Markdown-like text, in their order; none of a text without words."""
     whole = _Text(text)
-    if not whole.starts:
+    if not text or text.isspace():
         return []
     pieces = [
         Chunk(start, end, path)

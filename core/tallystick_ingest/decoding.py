@@ -92,7 +92,8 @@ def decode(body: bytes, media_type: str = "") -> tuple[str, tuple[str, ...]]:
 
 def _declared_encoding(body: bytes, media_type: str) -> str | None:
     names = [match[1] for match in [_PARAMETER.search(media_type)] if match]
-    declared = _DECLARED.search(body[:2_048])
+    head = body[:2_048]
+    declared = _DECLARED.search(head) if b"<" in head else None
     if declared:
         names.append((declared[1] or declared[2]).decode("ascii", "replace"))
     for name in names:

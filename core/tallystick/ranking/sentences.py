@@ -85,6 +85,8 @@ def prose_parts(text: str) -> list[str]:
 
 def code_percent(text: str) -> int:
     """Return the percentage of a text that is code between fences."""
+    if not any(fence in text for fence in FENCES):
+        return 0
     prose = "\n".join(prose_parts(text))
     return max(0, round(100 * (1 - len(prose) / len(text)))) if text else 0
 

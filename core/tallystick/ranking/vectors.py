@@ -20,13 +20,9 @@ if TYPE_CHECKING:
 SLICE = 700
 """Characters of the longest slice."""
 
-_ENDS = (
-    re.compile(r"\n\s*\n"),
-    re.compile(r"\n"),
-    re.compile(r"(?<=[.!?…])\s|(?<=[。！？])"),
-    re.compile(r"\s"),
-)
-"""Boundaries at which a text may be cut, best first: paragraph, line, sentence, word."""
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s|(?<=[。！？])")
+_STOP = re.compile(r"[.!?…。！？]")
 
 
 def slices(text: str, *, most: int = SLICE) -> list[str]:
@@ -63,13 +59,28 @@ def slices_to_embed(text: str) -> list[str]:
 
 
 def _cut(text: str, low: int, high: int) -> int:
-    for boundary in _ENDS:
-        last = None
-        for match in boundary.finditer(text, low, high):
-            last = match.end()
-        if last is not None:
-            return last
-    return high
+    """Return the last place where a text may be cut: behind a paragraph, else a line, else a
+    sentence, else a word; `high` where it has none of them.
+    """
+    line = text.rfind("\n", low, high) + 1
+    if line:
+        return _last_end(_PARAGRAPH, text, low, high) or line
+    # A sentence may have stopped right before `low`.
+    if _STOP.search(text, max(low - 1, 0), high) and (
+        end := _last_end(_SENTENCE, text, low, high)
+    ):
+        return end
+    piece = text[low:high]
+    word = piece.rsplit(maxsplit=1)[-1:]
+    return high - len(word[0]) if word and piece[-1:] == word[0][-1:] and word[0] != piece else high
+
+
+def _last_end(boundary: re.Pattern[str], text: str, low: int, high: int) -> int:
+    """Return where the last match within a span ends; 0 where there is none."""
+    last = 0
+    for match in boundary.finditer(text, low, high):
+        last = match.end()
+    return last
 
 
 def to_float16_bytes(vectors: NDArray[Any]) -> list[bytes]:

@@ -48,10 +48,13 @@ _CONTRACTION = r"(?:['\u2019](?:s|t|re|ve|ll|d|m)(?!\w))"
 _WORD = rf"{_LETTER}+{_CONTRACTION}?"
 # What joins the segments of a path, an address, a module or a date; prose dashes and dots do not.
 _JOINT = r"(?:(?!\.\.|--)[-_./\\:@#]){1,4}"
+_ASCII_ENDING = r"(?:'(?:[sStTdDmM]|[rRvV][eE]|[lL][lL])(?!\w))?"
+# Most words end where no apostrophe and no joint follows, and nothing more is tried there. Both
+# cases are spelled out: the flag for them would compare each character in two forms.
 _ASCII_COMPOUND = re.compile(
-    r"[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?"
-    r"(?:(?:(?!\.\.|--)[-_./\\:@#]){1,4}[a-z0-9]+(?:'(?:s|t|re|ve|ll|d|m)(?!\w))?)*",
-    re.IGNORECASE | re.ASCII,
+    rf"[A-Za-z0-9]++(?:(?=['_./\\:@#-]){_ASCII_ENDING}"
+    rf"(?:{_JOINT}[A-Za-z0-9]++{_ASCII_ENDING})*)?",
+    re.ASCII,
 )
 _SEGMENT = re.compile(r"[-./\\:@#]+_*|_+[-./\\:@#]+_*")
 _HUMP = re.compile(

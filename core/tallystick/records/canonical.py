@@ -25,7 +25,7 @@ def canonical_json(value: Any, *, trusted: bool = False) -> bytes:
     skipped: the caller knows that there are none.
     """
     try:
-        if not trusted and not _fits(value):
+        if not trusted and not is_plain(value):
             _explain(value, "$")
         try:
             return orjson.dumps(
@@ -53,8 +53,9 @@ _encode = json.JSONEncoder(
 _LEAVES = frozenset({str, int, bool, type(None)})
 
 
-def _fits(value: Any) -> bool:
-    """Return True if a value has a canonical form. It runs for every entry of a journal, so it
+def is_plain(value: Any) -> bool:
+    """Return True if a value is text, whole numbers, truth values, nothing, or lists and objects of
+    them with ASCII keys, and so has a canonical form. It runs for every entry of a journal, so it
     gives no reason.
     """
     kind = type(value)
@@ -65,12 +66,12 @@ def _fits(value: Any) -> bool:
             if (
                 type(key) is not str
                 or not key.isascii()
-                or not (type(inner) in _LEAVES or _fits(inner))
+                or not (type(inner) in _LEAVES or is_plain(inner))
             ):
                 return False
         return True
     if kind is list or kind is tuple:
-        return all(type(inner) in _LEAVES or _fits(inner) for inner in value)
+        return all(type(inner) in _LEAVES or is_plain(inner) for inner in value)
     return False
 
 
@@ -107,7 +108,7 @@ def json_bytes(value: Any) -> bytes:
     integer of more digits than Python writes, and TypeError for what is not JSON.
     """
     try:
-        if _fits(value):
+        if is_plain(value):
             try:
                 return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
             except orjson.JSONEncodeError:

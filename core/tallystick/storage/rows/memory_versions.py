@@ -15,6 +15,7 @@ from pydantic_core import from_json
 from sqlalchemy import Connection, bindparam, select, update
 
 from tallystick.records import Memory, commitment, json_bytes
+from tallystick.records.canonical import is_plain
 from tallystick.storage.engine import tables, texts
 from tallystick.storage.engine.prepared import Prepared, PreparedRow, insert_row
 
@@ -111,7 +112,7 @@ def add_version(tx: Connection, doc: int, memory: Memory, *, at: int) -> str:
 
 def _body_bytes(memory: Memory) -> bytes:
     """Return the stored body: `json_bytes` of `body_of`."""
-    if not memory.attributes and not memory.redacted:
+    if not memory.redacted and is_plain(memory.attributes):
         # The other fields are text, integers and tuples of text: none needs to be converted.
         try:
             return orjson.dumps(
