@@ -48,6 +48,7 @@ from tallystick.storage.engine.prepared import gathered
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import edges, journal, memories, occurrences, parts, scopes
 from tallystick.storage.rows.idempotency import IdempotentCall
+from tallystick.storage.rows.occurrences import Occurrences
 
 _OPERATION = "remember"
 MOST_ENTITIES = 40
@@ -292,10 +293,8 @@ def _reads_of_one(scope: ScopeRow, new: NewMemory) -> Iterator[Read]:
     if new.conversation is None:
         key = part_key(scope.secret, _body_of(new))
         yield occurrences.statement_ahead(scope.id, new.kind, key)
-    elif new.position is None:
-        yield occurrences.next_position_ahead(scope.id, new.conversation)
     else:
-        yield occurrences.turn_ahead(scope.id, new.conversation, new.position)
+        yield occurrences.next_position_ahead(scope.id, new.conversation)
 
 
 def _call_of(scope: ScopeRow, new: NewMemory) -> IdempotentCall:
@@ -360,8 +359,9 @@ def ingest_all(
     stored together.
     """
     is_plain = len(items) > 1 and not any(map(_reads_others, items))
+    there = Occurrences(write.tx, scope.id)
     with gathered(write.tx) if is_plain else nullcontext():
-        return [ingest_one(write, scope, item) for item in items]
+        return [_ingest_one(write, scope, item, there) for item in items]
 
 
 def _reads_others(item: PreparedMemory) -> bool:
@@ -372,6 +372,13 @@ def _reads_others(item: PreparedMemory) -> bool:
 
 
 def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Remembered:
+    """Store a memory, or the second occurrence of one."""
+    return _ingest_one(write, scope, item, Occurrences(write.tx, scope.id))
+
+
+def _ingest_one(
+    write: MemoryWrite, scope: ScopeRow, item: PreparedMemory, there: Occurrences
+) -> Remembered:
     tx, new, now = write.tx, item.new, write.now
     call = None
     if new.idempotency_key is not None:
@@ -384,7 +391,7 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
     source_id = write.add_source(
         scope, item.reference, content_key, occurred_at=_utc(new.occurred_at)
     )
-    existing = _existing(tx, scope, new, content_key)
+    existing = _existing(there, new, content_key)
     if existing is not None:
         memories.link_source(tx, existing.doc, source_id)
         details = {"version": existing.version, "source": source_id}
@@ -399,7 +406,7 @@ def ingest_one(write: MemoryWrite, scope: ScopeRow, item: PreparedMemory) -> Rem
             warnings=item.warnings,
         )
     else:
-        answer = _add_memory(write, scope, item, source_id, content_key)
+        answer = _add_memory(write, scope, item, there, source_id, content_key)
     for store in item.changes:
         answer = _with_change(answer, store(write, _stored(tx, answer.id)))
     if call is not None:
@@ -427,14 +434,14 @@ def _with_change(answer: Remembered, proposal: Proposal | None) -> Remembered:
 
 
 def _existing(
-    tx: Connection, scope: ScopeRow, new: NewMemory, content_key: str
+    there: Occurrences, new: NewMemory, content_key: str
 ) -> occurrences.Statement | occurrences.Turn | None:
     """Return the memory that this one is a second occurrence of, or None."""
     if new.conversation is None:
-        return occurrences.find_statement(tx, scope.id, new.kind, content_key)
+        return there.find_statement(new.kind, content_key)
     if new.position is None:
         return None
-    turn = occurrences.find_turn(tx, scope.id, new.conversation, new.position)
+    turn = there.find_turn(new.conversation, new.position)
     if turn is None:
         return None
     if turn.content_key != content_key:
@@ -443,12 +450,17 @@ def _existing(
 
 
 def _add_memory(
-    write: MemoryWrite, scope: ScopeRow, item: PreparedMemory, source_id: str, content_key: str
+    write: MemoryWrite,
+    scope: ScopeRow,
+    item: PreparedMemory,
+    there: Occurrences,
+    source_id: str,
+    content_key: str,
 ) -> Remembered:
     tx, context, now, new = write.tx, write.context, write.now, item.new
     position, occurred_at = new.position, _utc(new.occurred_at)
     if new.conversation is not None and position is None:
-        position = occurrences.next_position(tx, scope.id, new.conversation)
+        position = there.next_position(new.conversation)
     memory = Memory(
         id=context.store.ids.new(),
         scope=scope.scope,
@@ -495,6 +507,7 @@ def _add_memory(
             "preview.",
         )
     doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=content_key)
+    there.note(memory, content_key)
     memories.link_source(tx, doc, source_id, ordinal=0)
     for origin in origins:
         edges.add(

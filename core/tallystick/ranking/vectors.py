@@ -66,9 +66,7 @@ def _cut(text: str, low: int, high: int) -> int:
     if line:
         return _last_end(_PARAGRAPH, text, low, high) or line
     # A sentence may have stopped right before `low`.
-    if _STOP.search(text, max(low - 1, 0), high) and (
-        end := _last_end(_SENTENCE, text, low, high)
-    ):
+    if _STOP.search(text, max(low - 1, 0), high) and (end := _last_end(_SENTENCE, text, low, high)):
         return end
     piece = text[low:high]
     word = piece.rsplit(maxsplit=1)[-1:]

@@ -45,7 +45,7 @@ from tallystick.storage.engine.batches import FAILED, Read, begin_batch, flush
 from tallystick.storage.engine.database_errors import is_failure, is_full
 from tallystick.storage.engine.outcomes import NUMBER, note_timeline
 from tallystick.storage.engine.packing import FUNCTIONS, Packed
-from tallystick.storage.engine.prepared import Prepared, driver_errors
+from tallystick.storage.engine.prepared import Prepared, driver_errors, settle
 from tallystick.storage.engine.writes import EVERYTHING, Writes, lock_statement
 
 _CHECKPOINT_PAGES = 4_000
@@ -327,6 +327,10 @@ def prepare_sqlite(
 
     `damaged` makes the error for a file that is no database.
     """
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def store_what_is_held(connection: Connection, *_: Any) -> None:
+        settle(connection)
 
     @event.listens_for(engine, "connect")
     def set_up(raw: Any, _record: Any) -> None:

@@ -17,6 +17,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from importlib import import_module
 from itertools import chain
@@ -191,14 +192,30 @@ class PreparedRow(Prepared):
         self, connection: Connection, values: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     ) -> Any:
         """Same as `Prepared`; within `gathered` it runs at the end of that."""
-        waiting: dict[PreparedRow, list[Mapping[str, Any]]] | None = connection.info.get(_GATHERED)
-        if waiting is None:
+        held = _held(connection)
+        if held is None:
             return super().__call__(connection, values)
-        waiting.setdefault(self, []).extend([values] if isinstance(values, Mapping) else values)
+        held.rows.setdefault(self, []).extend([values] if isinstance(values, Mapping) else values)
         return []
 
 
+@dataclass
+class _Held:
+    """What `gathered` holds back."""
+
+    rows: dict[PreparedRow, list[Mapping[str, Any]]] = field(default_factory=dict)
+    last: dict[str, Callable[[Connection], None]] = field(default_factory=dict)
+    """What is done behind the rows, by name."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """The last key of each table that rows were given."""
+
+
 _GATHERED = "tallystick.gathered_rows"
+
+
+def _held(connection: Connection) -> _Held | None:
+    held: _Held | None = connection.info.get(_GATHERED)
+    return held
 
 
 @contextmanager
@@ -210,7 +227,7 @@ def gathered(connection: Connection) -> Iterator[None]:
     if connection.dialect.name == "postgresql" or _GATHERED in connection.info:
         yield
         return
-    connection.info[_GATHERED] = {}
+    connection.info[_GATHERED] = _Held()
     try:
         yield
         settle(connection)
@@ -219,12 +236,40 @@ def gathered(connection: Connection) -> Iterator[None]:
 
 
 def settle(connection: Connection) -> None:
-    """Store the rows that `gathered` holds back."""
-    waiting: dict[PreparedRow, list[Mapping[str, Any]]] = connection.info.get(_GATHERED, {})
-    held = dict(waiting)
-    waiting.clear()
-    for statement, rows in held.items():
+    """Store the rows that `gathered` holds back, and do what comes behind them."""
+    held = _held(connection)
+    if held is None:
+        return
+    waiting, held.rows = held.rows, {}
+    for statement, rows in waiting.items():
         Prepared.__call__(statement, connection, rows)
+    for finish in held.last.values():
+        finish(connection)
+
+
+def done_last(connection: Connection) -> dict[str, Callable[[Connection], None]] | None:
+    """Return what `settle` does behind the rows each time, by name, for the caller to add to; None
+    outside of `gathered`.
+    """
+    held = _held(connection)
+    return None if held is None else held.last
+
+
+def key_ahead(connection: Connection, table: Table) -> int | None:
+    """Return the integer key of a new row of a table that `gathered` holds back: those behind the
+    last one that SQLite gave, which only this transaction can give. None outside of `gathered`.
+    """
+    held = _held(connection)
+    if held is None:
+        return None
+    if table.name not in held.keys:
+        rows = _LAST_KEY(connection, {"name": table.name})
+        held.keys[table.name] = rows[0][0] if rows else 0
+    held.keys[table.name] += 1
+    return held.keys[table.name]
+
+
+_LAST_KEY = Prepared("SELECT seq FROM sqlite_sequence WHERE name = :name")
 
 
 class PreparedInsert(Prepared):

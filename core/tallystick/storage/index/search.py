@@ -43,7 +43,7 @@ LOCAL_ONLY = 128
 
 _x, _v, _m = tables.search_text, tables.vectors, tables.memories
 _s, _ms, _sc = tables.sources, tables.memory_sources, tables.scopes
-_ADD_VECTOR = Prepared(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
+_ADD_VECTOR = PreparedRow(insert_row(_v, "doc", "fingerprint", "scope_id", "version", "vector"))
 _SHOWN = ("revision", "words", "marks", "speaker", "tags", "names", "labels", "subject")
 _SHOW = PreparedRow(upsert(_x, ("doc", "scope_id", *_SHOWN), key=("doc",), replacing=_SHOWN))
 _LACKING = (

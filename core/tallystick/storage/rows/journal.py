@@ -35,6 +35,7 @@ from tallystick.storage.engine.prepared import (
     Prepared,
     PreparedRow,
     PreparedUpdate,
+    done_last,
     insert_row,
     upsert,
 )
@@ -275,15 +276,40 @@ def _append_at_end(tx: Connection, event: Event) -> Appended:
         _MOVE_KNOWN_HEAD(tx, _move(event.stream, end, entry))
         ends[event.stream] = End(entry.position + 1, entry.digest)
         return entry
+    last = done_last(tx)
+    held = None if last is None else last.get(event.stream)
+    if isinstance(held, _HeldMove):
+        held.last = entry = chain_entry(event, ends[event.stream])
+        ends[event.stream] = End(entry.position + 1, entry.digest)
+        return entry
     before = ends.get(event.stream) or end_of(tx, event.stream)
     while not move_head(tx, event.stream, before, entry := chain_entry(event, before)):
         guess, before = before, end_of(tx, event.stream)
         if guess == before:
             raise CorruptTally(f"The end of the stream {event.stream} cannot be moved.")
-    if len(ends) >= _MAX_ENDS:
+    if len(ends) >= _MAX_ENDS and last is None:
         ends.clear()
     ends[event.stream] = End(entry.position + 1, entry.digest)
+    if last is not None:
+        last[event.stream] = _HeldMove(ends[event.stream])
     return entry
+
+
+@dataclass
+class _HeldMove:
+    """Moves the head of a stream once for the further entries of a transaction that `gathered`
+    holds back: the first one has shown where the stream ends, and no other can write to it.
+    """
+
+    before: End
+    last: Appended | None = None
+
+    def __call__(self, tx: Connection) -> None:
+        if self.last is None:
+            return
+        if not move_head(tx, self.last.event.stream, self.before, self.last):
+            raise CorruptTally(f"The end of the stream {self.last.event.stream} cannot be moved.")
+        self.before, self.last = End(self.last.position + 1, self.last.digest), None
 
 
 def end_of(connection: Connection, stream: str) -> End:

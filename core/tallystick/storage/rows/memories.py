@@ -41,6 +41,7 @@ from tallystick.storage.engine.prepared import (
     PreparedRow,
     insert_row,
     integer_list,
+    key_ahead,
     settle,
 )
 from tallystick.storage.rows.memory_versions import add_version, parsed_body
@@ -105,7 +106,9 @@ _NEXT_DOC = Prepared(
 )
 NEXT_DOC: Read = (_NEXT_DOC, {})
 """Read ahead of a unit that inserts a memory: its number."""
-_INSERT_AS = Prepared(_INSERT_TEXT.replace('("id"', '("doc", "id"').replace("(:id", "(:doc, :id"))
+_INSERT_AS = PreparedRow(
+    _INSERT_TEXT.replace('("id"', '("doc", "id"').replace("(:id", "(:doc, :id")
+)
 _INSERT_SOURCE = PreparedRow(insert_row(_s))
 _NEW_SOURCE = {
     name: Source.model_fields[name].default
@@ -202,9 +205,12 @@ def insert_memory(
     if was_read_ahead(tx, *NEXT_DOC):
         # Its number came with the lock, so that the rows need not wait for it.
         ((doc,),) = _NEXT_DOC(tx, {})
-        _INSERT_AS(tx, {**row, "doc": doc})
     else:
+        doc = key_ahead(tx, _m)
+    if doc is None:
         doc = _INSERT(tx, row)
+    else:
+        _INSERT_AS(tx, {**row, "doc": doc})
     return InsertedMemory(doc, add_version(tx, doc, memory, at=memory.created_at))
 
 

@@ -5,13 +5,15 @@ conversation. Where the number of the scope is known before its lock, they are r
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, literal_column, select
 
+from tallystick.records import Memory
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.batches import Read
-from tallystick.storage.engine.prepared import Prepared
+from tallystick.storage.engine.prepared import Prepared, settle
 
 _m = tables.memories
 _STATEMENT = Prepared(
@@ -67,25 +69,49 @@ def find_statement(tx: Connection, scope_id: int, kind: str, content_key: str) -
     return Statement(*rows[0]) if rows else None
 
 
-def turn_ahead(scope_id: int, conversation: str, position: int) -> Read:
-    """Return what is read ahead of a unit that calls `find_turn` first."""
-    return _TURN, {"scope_id": scope_id, "conversation": conversation, "position": position}
-
-
-def find_turn(tx: Connection, scope_id: int, conversation: str, position: int) -> Turn | None:
-    """Return the turn at this position of a conversation, or None."""
-    _, values = turn_ahead(scope_id, conversation, position)
-    rows = _TURN(tx, values)
-    return Turn(*rows[0]) if rows else None
-
-
 def next_position_ahead(scope_id: int, conversation: str) -> Read:
-    """Return what is read ahead of a unit that calls `next_position` first."""
+    """Return what is read ahead of a unit that asks for a turn, or for the next place."""
     return _LAST_POSITION, {"scope_id": scope_id, "conversation": conversation}
 
 
-def next_position(tx: Connection, scope_id: int, conversation: str) -> int:
-    """Return the position after the last turn of a conversation; 0 for a new one."""
-    _, values = next_position_ahead(scope_id, conversation)
-    ((last,),) = _LAST_POSITION(tx, values)
-    return 0 if last is None else int(last) + 1
+@dataclass
+class Occurrences:
+    """The occurrences in a scope, for the transaction that adds memories to it: the end of a
+    conversation is read once. Whoever adds one notes it.
+    """
+
+    tx: Connection
+    scope_id: int
+    _ends: dict[str, int] = field(default_factory=dict)
+    _statements: set[tuple[str, str]] = field(default_factory=set)
+
+    def find_statement(self, kind: str, content_key: str) -> Statement | None:
+        """Return the active loose memory of this scope with the same content, or None."""
+        if (kind, content_key) in self._statements:
+            settle(self.tx)
+        return find_statement(self.tx, self.scope_id, kind, content_key)
+
+    def find_turn(self, conversation: str, position: int) -> Turn | None:
+        """Return the turn at this position of a conversation, or None."""
+        if position >= self.next_position(conversation):
+            return None
+        settle(self.tx)
+        values = {"scope_id": self.scope_id, "conversation": conversation, "position": position}
+        rows = _TURN(self.tx, values)
+        return Turn(*rows[0]) if rows else None
+
+    def next_position(self, conversation: str) -> int:
+        """Return the position after the last turn of a conversation; 0 for a new one."""
+        if conversation not in self._ends:
+            _, values = next_position_ahead(self.scope_id, conversation)
+            ((last,),) = _LAST_POSITION(self.tx, values)
+            self._ends[conversation] = 0 if last is None else int(last) + 1
+        return self._ends[conversation]
+
+    def note(self, memory: Memory, content_key: str) -> None:
+        """Note a memory that was added."""
+        if memory.conversation is None or memory.position is None:
+            self._statements.add((memory.kind, content_key))
+        else:
+            end = self.next_position(memory.conversation)
+            self._ends[memory.conversation] = max(end, memory.position + 1)
