@@ -4,9 +4,10 @@ of the embedder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, NamedTuple
 
 from tallystick.errors import EmbedderUnavailable, EmbeddingError
 from tallystick.jobs.culprits import Suspects, Tried, take_apart
@@ -14,13 +15,22 @@ from tallystick.jobs.derived import MEND, Derived
 from tallystick.jobs.runner import Ended, Work, enqueue_in_scope
 from tallystick.memory import MemoryContext
 from tallystick.policy.permissions import is_local_only
-from tallystick.records import Actor, Finding
+from tallystick.records import Actor, Finding, JsonObject
 from tallystick.storage import Connection
 from tallystick.storage.index import search
-from tallystick.storage.rows import job_list, jobs, memories, scopes
+from tallystick.storage.rows import job_list, jobs, memories, memory_versions, scopes
 
 _PAGE = 200
 _LEASE_SECONDS = 120
+
+
+class _Text(NamedTuple):
+    """A text by which a memory is found, to be embedded."""
+
+    doc: int
+    scope_id: int
+    version: int
+    text: str
 
 
 class EmbeddingHandler:
@@ -43,7 +53,7 @@ class EmbeddingHandler:
         with self._context.store.database.read() as connection:
             stored_by_job = {job.id: memories.get(connection, job.subject_id) for job in work.jobs}
         living = {
-            job.id: stored
+            job.id: self._text_of(stored)
             for job in work.jobs
             if (stored := stored_by_job[job.id]) is not None and self._is_asked_for(job, stored)
         }
@@ -66,6 +76,11 @@ class EmbeddingHandler:
 
         work.commit(unit)
         return count
+
+    def _text_of(self, stored: memories.Stored) -> _Text:
+        memory = stored.memory
+        text = self._context.searchable(memory.scope, memory.content, memory.attributes)
+        return _Text(stored.doc, stored.scope_id, memory.version, text)
 
     def _is_asked_for(self, job: jobs.LeasedJob, stored: memories.Stored) -> bool:
         memory = stored.memory
@@ -122,9 +137,14 @@ class Unembedded:
         if not docs:
             return False
         with self.context.store.database.read() as connection:
-            page = list(memories.get_docs(connection, docs).values())
+            scope = scopes.get_by_id(connection, self.scope_id).scope
+            bodies = memory_versions.current_bodies(connection, docs)
+        page = [
+            _Text(doc, of, version, self.context.searchable(scope, body["content"], _about(body)))
+            for doc, of, version, body in bodies
+        ]
 
-        def embed(part: Sequence[memories.Stored]) -> Tried[memories.Stored]:
+        def embed(part: Sequence[_Text]) -> Tried[_Text]:
             try:
                 vectors = _vectors(self.context, part)
             except EmbeddingError as error:
@@ -134,7 +154,7 @@ class Unembedded:
             return Tried((), None, is_proof=bool(vectors))
 
         tried = take_apart(
-            page, embed, self._suspects, key=lambda stored: stored.doc, is_stopping=is_stopping
+            page, embed, self._suspects, key=lambda each: each.doc, is_stopping=is_stopping
         )
         if tried.outage is not None:
             raise tried.outage
@@ -142,9 +162,7 @@ class Unembedded:
         self._after, self.finished = docs[-1], self.finished + len(docs)
         return True
 
-    def _store(
-        self, tx: Connection, *, part: Sequence[memories.Stored], vectors: Sequence[bytes]
-    ) -> None:
+    def _store(self, tx: Connection, *, part: Sequence[_Text], vectors: Sequence[bytes]) -> None:
         self._stored = len(_store(tx, self.context, part, vectors))
 
 
@@ -263,14 +281,20 @@ class Vectors(Derived):
         return {scope_id: name for scope_id, name in subjects.items() if name not in waiting}
 
 
-def _vectors(context: MemoryContext, living: Sequence[memories.Stored]) -> list[bytes]:
-    return context.embed_memories([stored.memory for stored in living]) if living else []
+def _vectors(context: MemoryContext, living: Sequence[_Text]) -> list[bytes]:
+    return context.embed_texts([each.text for each in living])
+
+
+def _about(body: Mapping[str, Any]) -> JsonObject:
+    """Return the attributes of a stored body."""
+    attributes: JsonObject = body.get("attributes") or {}
+    return attributes
 
 
 def _store(
     tx: Connection,
     context: MemoryContext,
-    living: Sequence[memories.Stored],
+    living: Sequence[_Text],
     vectors: Sequence[bytes],
 ) -> set[int]:
     """Store the vectors of those memories whose text is still the one that was embedded; return
@@ -279,11 +303,11 @@ def _store(
     if not living:
         return set()
     fingerprint = context.embedder.fingerprint
-    versions = search.without_vector(tx, fingerprint, [stored.doc for stored in living])
+    versions = search.without_vector(tx, fingerprint, [each.doc for each in living])
     rows = [
-        (stored.doc, stored.scope_id, stored.memory.version, vector)
-        for stored, vector in zip(living, vectors, strict=True)
-        if versions.get(stored.doc) == stored.memory.version
+        (each.doc, each.scope_id, each.version, vector)
+        for each, vector in zip(living, vectors, strict=True)
+        if versions.get(each.doc) == each.version
     ]
     search.add_vectors(tx, rows, fingerprint)
     for scope_id in sorted({scope_id for _, scope_id, *_ in rows}):

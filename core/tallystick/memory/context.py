@@ -350,11 +350,11 @@ class MemoryContext:
         text = self.searchable(memory.scope, memory.content, memory.attributes)
         return self.vectors_for([text]).blobs[0]
 
-    def embed_memories(self, stored: Sequence[Memory]) -> list[bytes]:
-        """Return the vectors of memories, as they are stored. Raises EmbeddingError."""
-        return self._blobs(
-            [self.searchable(memory.scope, memory.content, memory.attributes) for memory in stored]
-        )
+    def embed_texts(self, texts: Sequence[str]) -> list[bytes]:
+        """Return the vectors of the texts by which memories are found, as they are stored. Raises
+        EmbeddingError.
+        """
+        return self._blobs(texts) if texts else []
 
     def searchable(self, scope: Scope, content: str, attributes: JsonObject) -> str:
         """Return the text by which a memory of `scope` is found; see `searchable`."""

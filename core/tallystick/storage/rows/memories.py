@@ -55,12 +55,13 @@ where.
 GRAPH_VERSION = "graph-1"
 """The version of the sources, and of the `transform_version`, of what the graph made."""
 
-_m, _v, _ms, _s, _sc = (
+_m, _v, _ms, _s, _sc, _x = (
     tables.memories,
     tables.memory_versions,
     tables.memory_sources,
     tables.sources,
     tables.scopes,
+    tables.search_text,
 )
 
 _SELECT = (
@@ -71,8 +72,12 @@ _SELECT = (
 _Row = namedtuple("_Row", _SELECT.selected_columns.keys())  # type: ignore[misc] # the columns are those of the table
 _BY_ID = Prepared(_SELECT.where(_m.c.id == bindparam("id")))
 _BY_IDS = PreparedIn(_SELECT, _m.c.id)
+# The index has the speaker of each memory that is findable: without one its body is not read.
 _BODIES = PreparedIn(
-    select(_m.c.id, _v.c.body).join(_v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version)),
+    select(_m.c.id, _v.c.body)
+    .join(_v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version))
+    .outerjoin(_x, _x.c.doc == _m.c.doc)
+    .where(or_(_x.c.words.is_(None), _x.c.speaker.is_not(None))),
     _m.c.id,
 )
 _DOCS = PreparedIn(select(_m.c.id, _m.c.doc), _m.c.id)

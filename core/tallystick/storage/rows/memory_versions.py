@@ -12,12 +12,17 @@ from typing import Any, NamedTuple
 
 import orjson
 from pydantic_core import from_json
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, and_, bindparam, func, select, text, update
 
 from tallystick.records import Memory, commitment, json_bytes
 from tallystick.records.canonical import is_plain
 from tallystick.storage.engine import tables, texts
-from tallystick.storage.engine.prepared import Prepared, PreparedRow, insert_row
+from tallystick.storage.engine.prepared import (
+    Prepared,
+    PreparedRow,
+    insert_row,
+    integer_list,
+)
 
 BODY_FIELDS = (
     "content",
@@ -55,6 +60,15 @@ _INSERT_VERSION = PreparedRow(
 )
 _VERSION = Prepared(
     select(_v.c.body).where(_v.c.doc == bindparam("doc"), _v.c.version == bindparam("version"))
+)
+_CURRENT_BODIES = (
+    select(_m.c.doc, _m.c.scope_id, _m.c.version, _v.c.body)
+    .join(_v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version))
+    .order_by(_m.c.doc)
+)
+_CURRENT = Prepared(
+    _CURRENT_BODIES.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
+    postgresql=_CURRENT_BODIES.where(_m.c.doc == func.any(bindparam("docs"))),
 )
 _VERSIONS = select(_v).where(_v.c.doc == bindparam("doc")).order_by(_v.c.version)
 
@@ -135,6 +149,18 @@ def versions_of(connection: Connection, doc: int) -> list[VersionBody]:
             row.erased_at,
         )
         for row in connection.execute(_VERSIONS, {"doc": doc})
+    ]
+
+
+def current_bodies(connection: Connection, docs: Sequence[int]) -> list[DocBody]:
+    """Return the body of the current version of each of these memories that was not erased, in
+    order.
+    """
+    rows = _CURRENT(connection, {"docs": integer_list(connection, docs)})
+    return [
+        DocBody(doc, scope_id, version, parsed_body(body))
+        for doc, scope_id, version, body in rows
+        if body is not None
     ]
 
 
