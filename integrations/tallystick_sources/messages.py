@@ -6,10 +6,11 @@ import hashlib
 import json
 import re
 from datetime import UTC
-from email import message_from_bytes, policy
+from email import policy
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message
+from email.parser import BytesParser
 from email.utils import getaddresses, parsedate_to_datetime
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ def read_message(
 
 
 def _record(raw: bytes, folder: str, labels: tuple[str, ...], known: Known) -> Yielded:
-    message = message_from_bytes(raw, policy=policy.compat32)
+    message = BytesParser(policy=policy.compat32).parsebytes(raw)
     texts = _Texts([])
     attachments: list[Attachment] = []
     _collect(message, texts, attachments, 0)

@@ -62,6 +62,8 @@ _HUMP = re.compile(
     r"|(?<=[a-z\u00df-\u00f6\u00f8-\u00ff])(?=[A-Z\u00c0-\u00d6\u00d8-\u00de])"  # camelCase
     r"|(?<=[A-Z])(?=[A-Z][a-z])"  # HTTPServer
 )
+_ASCII_PIECE = re.compile(r"[0-9]+|[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+"""Between two boundaries of `_HUMP`, in ASCII."""
 _MIXED = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _APOSTROPHE = re.compile(r"['\u2019]")
 
@@ -191,8 +193,11 @@ def _names(compound: str) -> tuple[list[str], str | None]:
     """The parts of a word, path or identifier, with each segment of several parts behind its parts,
     and the whole where it has several segments.
     """
-    if compound.isascii() and compound.isalpha() and compound.islower():
-        return [compound[:_LONGEST]], None
+    if compound.isascii() and compound.isalnum():
+        if compound.isalpha() and (compound.islower() or compound.istitle()):
+            return [compound.lower()[:_LONGEST]], None
+        humps = [piece.lower()[:_LONGEST] for piece in _pieces(compound)]
+        return (humps if len(humps) == 1 else [*humps, "".join(humps)[:_LONGEST]]), None
     names: list[str] = []
     segments = [parts for segment in _SEGMENT.split(compound) if (parts := _parts(segment))]
     for parts in segments:
@@ -221,10 +226,16 @@ def _humps(word: str) -> list[str]:
     if "'" in word or "\u2019" in word:
         stem, ending = _APOSTROPHE.split(word, maxsplit=1)
         word = stem + ending if ending in "tT" else stem
-    pieces = [word] if word.isalpha() and word.islower() else _HUMP.split(word)
+    return [folded for piece in _pieces(word) if (folded := _fold(piece))]
+
+
+def _pieces(word: str) -> list[str]:
+    if word.isalpha() and word.islower():
+        return [word]
+    pieces = _ASCII_PIECE.findall(word) if word.isascii() and word.isalnum() else _HUMP.split(word)
     if len(pieces) > _MOST_PARTS or (len(pieces) > 3 and len(_MIXED.findall(word)) > 2):
-        pieces = [word]  # a digest or encoded data: its parts mean nothing
-    return [folded for piece in pieces if (folded := _fold(piece))]
+        return [word]  # a digest or encoded data: its parts mean nothing
+    return pieces
 
 
 def _fold(piece: str) -> str:

@@ -264,33 +264,14 @@ def lease(
     now = database_clock(tx)
     chosen = true() if job_id is None else _j.c.id == job_id
     condition = and_(_j.c.kind == kind, _due(now), chosen, _outside(without))
-    waiting = list(tx.execute(select(_j.c.scope_id).where(condition).distinct()).scalars())
-    if not waiting:
+    # Two workers never wait for one another's jobs; SQLite has one writer.
+    query = select(_j).where(condition).with_for_update(skip_locked=True)
+    rows = list(tx.execute(query)) if job_id is not None else _in_turn(tx, condition, query, most)
+    if not rows:
         return []
-    turns = {
-        scope_id: tx.execute(
-            select(func.max(_j.c.turn)).where(_j.c.scope_id.is_not_distinct_from(scope_id))
-        ).scalar_one()
-        or 0
-        for scope_id in waiting
-    }
-    served = sorted(waiting, key=lambda scope_id: (turns[scope_id], scope_id or 0))[:most]
-    share = -(-most // len(served))
-    rows: list[tuple[int, int, Any]] = []
-    for place, scope_id in enumerate(served):
-        query = (
-            select(_j)
-            .where(condition, _j.c.scope_id.is_not_distinct_from(scope_id))
-            .order_by(_j.c.priority, _j.c.created_at, _j.c.id)
-            .limit(share)
-            # Two workers never wait for one another's jobs; SQLite has one writer.
-            .with_for_update(skip_locked=True)
-        )
-        rows += [(round_, place, row) for round_, row in enumerate(tx.execute(query).all())]
-    rows = sorted(rows, key=lambda item: item[:2])[:most]
     turn = 1 + (tx.execute(select(func.max(_j.c.turn))).scalar_one() or 0)
     line = _line(now, "leased", worker=worker)
-    for offset, (_, _, row) in enumerate(rows):
+    for offset, row in enumerate(rows):
         tx.execute(
             update(_j)
             .where(_j.c.id == row.id)
@@ -319,8 +300,32 @@ def lease(
             failed_at=row.updated_at if row.state == "retry_scheduled" else None,
             payload=json.loads(row.payload),
         )
-        for _, _, row in rows
+        for row in rows
     ]
+
+
+def _in_turn(
+    tx: Connection, condition: ColumnElement[bool], query: Select[Any], most: int
+) -> list[Any]:
+    """Return the jobs of a condition that are leased, in turn from each scope that waits."""
+    waiting = list(tx.execute(select(_j.c.scope_id).where(condition).distinct()).scalars())
+    if not waiting:
+        return []
+    turns = {
+        scope_id: tx.execute(
+            select(func.max(_j.c.turn)).where(_j.c.scope_id.is_not_distinct_from(scope_id))
+        ).scalar_one()
+        or 0
+        for scope_id in waiting
+    }
+    served = sorted(waiting, key=lambda scope_id: (turns[scope_id], scope_id or 0))[:most]
+    share = -(-most // len(served))
+    query = query.order_by(_j.c.priority, _j.c.created_at, _j.c.id).limit(share)
+    rows: list[tuple[int, int, Any]] = []
+    for place, scope_id in enumerate(served):
+        of_scope = tx.execute(query.where(_j.c.scope_id.is_not_distinct_from(scope_id)))
+        rows += [(round_, place, row) for round_, row in enumerate(of_scope.all())]
+    return [row for *_, row in sorted(rows, key=lambda item: item[:2])[:most]]
 
 
 def reap(tx: Connection) -> list[str]:
