@@ -304,27 +304,19 @@ def lease(
     ]
 
 
-def _in_turn(
-    tx: Connection, condition: ColumnElement[bool], query: Select[Any], most: int
-) -> list[Any]:
+def _in_turn(tx: Connection, condition: Any, query: Select[Any], most: int) -> list[Any]:
     """Return the jobs of a condition that are leased, in turn from each scope that waits."""
     waiting = list(tx.execute(select(_j.c.scope_id).where(condition).distinct()).scalars())
-    if not waiting:
-        return []
-    turns = {
-        scope_id: tx.execute(
-            select(func.max(_j.c.turn)).where(_j.c.scope_id.is_not_distinct_from(scope_id))
-        ).scalar_one()
-        or 0
-        for scope_id in waiting
-    }
+    of_scope, last = _j.c.scope_id.is_not_distinct_from, func.coalesce(func.max(_j.c.turn), 0)
+    turns = {each: tx.execute(select(last).where(of_scope(each))).scalar_one() for each in waiting}
     served = sorted(waiting, key=lambda scope_id: (turns[scope_id], scope_id or 0))[:most]
-    share = -(-most // len(served))
+    share = -(-most // max(1, len(served)))
     query = query.order_by(_j.c.priority, _j.c.created_at, _j.c.id).limit(share)
-    rows: list[tuple[int, int, Any]] = []
-    for place, scope_id in enumerate(served):
-        of_scope = tx.execute(query.where(_j.c.scope_id.is_not_distinct_from(scope_id)))
-        rows += [(round_, place, row) for round_, row in enumerate(of_scope.all())]
+    rows = [
+        (round_, place, row)
+        for place, each in enumerate(served)
+        for round_, row in enumerate(tx.execute(query.where(of_scope(each))).all())
+    ]
     return [row for *_, row in sorted(rows, key=lambda item: item[:2])[:most]]
 
 
