@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx2
 import pytest
 from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
@@ -456,12 +457,12 @@ def test_the_certificates_of_authorities_are_read_once_for_a_host(
     """Reading them takes longer than a page does."""
     made: list[object] = []
 
-    class Counted(polite.httpx2.HTTPTransport):
+    class Counted(httpx2.HTTPTransport):
         def __init__(self, **options: Any) -> None:
             made.append(self)
             super().__init__(**options)
 
-    monkeypatch.setattr(polite.httpx2, "HTTPTransport", Counted)
+    monkeypatch.setattr(httpx2, "HTTPTransport", Counted)
     _serve(server, {"/": _page("Home", "/a", "/b"), "/a": _page("A"), "/b": _page("B")})
 
     assert _paths(_read(server)) == ["/", "/a", "/b"]

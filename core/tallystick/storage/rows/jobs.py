@@ -266,7 +266,8 @@ def lease(
     condition = and_(_j.c.kind == kind, _due(now), chosen, _outside(without))
     # Two workers never wait for one another's jobs; SQLite has one writer.
     query = select(_j).where(condition).with_for_update(skip_locked=True)
-    rows = list(tx.execute(query)) if job_id is not None else _in_turn(tx, condition, query, most)
+    rows: list[Any] = []
+    rows += _in_turn(tx, condition, query, most) if job_id is None else tx.execute(query).all()
     if not rows:
         return []
     turn = 1 + (tx.execute(select(func.max(_j.c.turn))).scalar_one() or 0)
