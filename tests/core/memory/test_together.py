@@ -9,6 +9,7 @@ import pytest
 from tallystick import Actor, Tally
 from tallystick.errors import PositionTaken
 from tallystick.records import NewMemory
+from tallystick.settings import Settings
 from tallystick.storage.rows.journal import verify_stream
 from tallystick.tally.services import services_of
 
@@ -65,3 +66,13 @@ def test_the_journal_of_several_calls_of_many_memories_is_one_chain(open_tally: 
 
         assert not problems
         assert changes == ["ADD"] * 18
+
+
+def test_an_extension_may_enqueue_a_job_between_memories_of_a_call(open_tally: OpenTally) -> None:
+    """Its statement sends what waits, and the rows behind it still come in their order."""
+    with open_tally(settings=Settings(graph=True)) as tally:
+        anna = tally.bind(ANNA)
+        kept = anna.remember_many([NewMemory(content=f"Ada met Bob at {n}.") for n in range(5)])
+
+        assert [each.status for each in kept] == ["created"] * 5
+        assert len(anna.memories()) == 5

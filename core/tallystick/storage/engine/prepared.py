@@ -240,9 +240,11 @@ def settle(connection: Connection) -> None:
     held = _held(connection)
     if held is None:
         return
-    waiting, held.rows = held.rows, {}
+    # The order of the statements stays: a row that another one names is stored before it.
+    waiting, held.rows = held.rows, {statement: [] for statement in held.rows}
     for statement, rows in waiting.items():
-        Prepared.__call__(statement, connection, rows)
+        if rows:
+            Prepared.__call__(statement, connection, rows)
     for finish in held.last.values():
         finish(connection)
 
