@@ -237,7 +237,7 @@ def test_a_thousand_tasks_at_once_make_one_run(
 
     @task
     def step(number: int) -> int:
-        # LangGraph looks through its futures for each that it adds, and does not bear one that ends.
+        # LangGraph reads its futures for each one that it adds, and bears none that ends then.
         is_asked.wait(timeout=30)
         if number < 4:
             gate.wait(timeout=30)
