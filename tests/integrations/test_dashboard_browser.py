@@ -23,9 +23,11 @@ from tests.scripted import concluder
 from tallystick.errors import ApprovalRequired
 from tallystick.records import NewMemory
 from tallystick.settings import Settings
+from tallystick_ingest import Ingest
 from tallystick_learning import Learning
 from tallystick_server.dashboard.application import ROUTES
 from tallystick_server.guard import COOKIE
+from tallystick_synthesis import Synthesis
 
 from .dashboard import Played, play, spend
 from .served import ADA, ASKING, ROOT, Served, served
@@ -70,6 +72,9 @@ class Window:
     """A replay that waits for a worker."""
     approval: str
     proposal: str
+    document: str
+    imported: str
+    synthesis: str
     secret: str
     said: list[str] = field(default_factory=list)
     """What the console said, and requests that left the origin."""
@@ -147,6 +152,13 @@ class Window:
             "approvals": "/approvals",
             "approval": f"/approvals/{self.approval}",
             "policy": "/policy?tool=deploy",
+            "documents": "/documents",
+            "document": f"/documents/{self.document}",
+            "import": f"/source-imports/{self.imported}",
+            "work": "/work",
+            "stewardship": "/stewardship",
+            "syntheses": "/syntheses",
+            "synthesis": f"/syntheses/{self.synthesis}",
             "absent": "/nothing",
         }
 
@@ -162,6 +174,14 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
         ) as there,
         playwright.sync_playwright() as tools,
     ):
+        folder = tmp_path_factory.mktemp("birds")
+        (folder / "heron.md").write_text("# Birds\n\n## Herons\n\nThe heron nests in March.")
+        (folder / "empty.md").write_text("")
+        imported = Ingest(there.tally.bind(ROOT)).start_import(folder, adapter="files")
+        there.tally.drain()
+        [document] = Ingest(there.tally.bind(ROOT)).documents()
+        written = Synthesis(there.tally.bind(ROOT)).plan("Where does the heron nest?")
+        there.tally.bind(ROOT).remember("Count the herons.", kind="task")
         played = play(there.tally, ROOT)
         with pytest.raises(ApprovalRequired):
             there.tally.bind(ROOT).check_tool_call("deploy", {"to": "production"})
@@ -185,6 +205,9 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Window]:
                 replay.id,
                 waiting.id,
                 proposal.id,
+                document.id,
+                imported.id,
+                written.id,
                 secret,
             )
         finally:
