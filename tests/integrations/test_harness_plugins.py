@@ -49,7 +49,7 @@ const messages = [
 ]
 const messagesOf = async ({ path }) => ({ data: path.id === "s1" ? messages : [] })
 const client = { session: { messages: messagesOf } }
-const hooks = await Tallystick({ client, directory: "/work/apollo" })
+const hooks = await Tallystick({ client, directory: "/home/ada/apollo" })
 const sessionID = "s1"
 const asked = async (id) => {
   const parts = [{ id: "prt_1", sessionID, messageID: id, type: "text", text: SAID }]
@@ -84,7 +84,7 @@ _OPENCLAW = """
 import plugin from "FILE"
 const handlers = {}
 plugin.register({ on: (name, handler) => { handlers[name] = handler } })
-const ctx = { sessionId: "s1", sessionKey: "agent:main", workspaceDir: "/work/apollo" }
+const ctx = { sessionId: "s1", sessionKey: "agent:main", workspaceDir: "/home/ada/apollo" }
 const now = Date.now() + 1000
 const messages = [
   { role: "user", content: "From before the program began.", timestamp: 5 },
