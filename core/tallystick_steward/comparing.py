@@ -149,7 +149,9 @@ class Comparer:
             except TallystickError:
                 asked = None  # it may not be asked any more, or the tally is busy
             self._write(known.id, partial(_with_question, asked=asked))
-        self._write(known.id, lambda tx, context, now: now)
+        if known.state == "promoted":
+            # A breach lasts, and ends, without questions too.
+            self._write(known.id, lambda tx, context, now: now)
 
     def _ask(self, question: _Question, candidate: MemoryContext) -> _Asked | None:
         """Ask both, in turns the one or the other first; None where a memory changed meanwhile."""

@@ -89,13 +89,17 @@ class _MemoryTool(BaseTool):
         bound = self._binder.bound(
             self._binder.call(session=session.id, configurable={"user_id": session.user_id})
         )
-        plugins = context._invocation_context.plugin_manager.plugins
-        is_checked = any(isinstance(each, TallyPlugin) for each in plugins)
         check = AllowedToolCall(checked=arguments)
-        if not is_checked and isinstance(bound, BoundTally) and has_rules(bound, "tool_call"):
-            try:
-                check = bound.check_tool_call(self.name, arguments, piece="memory_tools")
-            except Blocked as error:
-                return {"error": error.code, "message": str(error)}
+        if isinstance(bound, BoundTally) and has_rules(bound, "tool_call"):
+            plugins = context._invocation_context.plugin_manager.plugins
+            # A plugin has checked the call by the rules of its own tally.
+            if not any(
+                isinstance(each, TallyPlugin) and each.binder.tally is bound.tally
+                for each in plugins
+            ):
+                try:
+                    check = bound.check_tool_call(self.name, arguments, piece="memory_tools")
+                except Blocked as error:
+                    return {"error": error.code, "message": str(error)}
         result: JsonObject = check.result(run_memory_tool(bound, self.name, check.arguments))
         return result

@@ -59,8 +59,9 @@ def memory_tools(
         session = None if run is None else run.session
         bound = binder.bound(binder.call(context=context, session=session))
         check = AllowedToolCall(checked=arguments)
-        # A runner has checked the call of its own run.
-        if run is None and isinstance(bound, BoundTally) and has_rules(bound, "tool_call"):
+        # A runner has checked the call by the rules of its own tally.
+        is_checked = run is not None and run.bound.tally is getattr(bound, "tally", None)
+        if not is_checked and isinstance(bound, BoundTally) and has_rules(bound, "tool_call"):
             try:
                 check = bound.check_tool_call(name, arguments, piece="memory_tools")
             except Blocked as error:

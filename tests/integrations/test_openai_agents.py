@@ -462,6 +462,20 @@ def test_a_run_that_fails_in_the_runtime_fails_with_its_error(open_sqlite: OpenT
         assert bound.recordings.runs()[0].status == "failed"
 
 
+def test_memory_tools_go_by_the_rules_of_their_own_tally_beside_a_runner_of_another(
+    open_sqlite: OpenTally,
+) -> None:
+    with (
+        open_sqlite(rules=[rule("deny", tool=("memory_store",))]) as tally,
+        Tally.open(":memory:", background=False) as other,
+    ):
+        script = Script([call("memory_store", content="Number 5.")], "Noted.")
+        agent = Agent("keeper", model=Scripted(script), tools=memory_tools(tally))
+        done(TallyRunner(other, context=False).run(agent, "Note it.", run_config=QUIET))
+        assert "stopped by rule deny-tool_call" in script.sent[-1]
+        assert tally.bind().memories() == []
+
+
 def test_a_run_that_a_guardrail_ends_is_recorded_with_the_answer_that_came_later(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:

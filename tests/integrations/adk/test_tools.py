@@ -20,7 +20,7 @@ from tallystick.errors import InvalidInput
 from tallystick.operations import MEMORY_TOOLS
 from tallystick.tally import BoundTally
 from tallystick.testing.adapter_contract import AdapterContract
-from tallystick_adk import memory_tools
+from tallystick_adk import TallyPlugin, memory_tools
 
 OpenTally = Callable[..., Tally]
 
@@ -98,6 +98,13 @@ def test_rules_hold_without_a_plugin_and_memory_is_the_users(open_sqlite: OpenTa
         await chat.begin()
         return str(await chat.say("Note it."))
 
+    async def say_beside(tally: Tally, other: Tally) -> str:
+        model = scripted([call("memory_store", content="And 7.")], "done")
+        agent = LlmAgent(name="agent", model=model, tools=[*memory_tools(tally)])
+        chat = Conversation(agent, TallyPlugin(other, context=False), user="ann")
+        await chat.begin()
+        return str(await chat.say("Note it."))
+
     denied = rule("deny", tool=("memory_store",))
     with open_sqlite() as tally:
         asyncio.run(say(tally, "ann", content="My locker is number 5."))
@@ -105,4 +112,7 @@ def test_rules_hold_without_a_plugin_and_memory_is_the_users(open_sqlite: OpenTa
         assert not tally.user("bob").memories()
     with open_sqlite(rules=[denied]) as tally:
         assert "denied" in asyncio.run(say(tally, "ann", content="And 6.")).lower()
+        # A plugin of another tally checks by that one's rules.
+        with Tally.open(":memory:", background=False) as other:
+            assert "denied" in asyncio.run(say_beside(tally, other)).lower()
         assert "And 6." not in [each.content for each in tally.bind(Actor(user="ann")).memories()]
