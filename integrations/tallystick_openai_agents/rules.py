@@ -36,6 +36,8 @@ class RuledTool(FunctionTool):
 class ToolsInHand(Protocol):
     """What stands around the tools of a run."""
 
+    bound: BoundTally
+    """The tally of the run, whose rules it checks."""
     session: str | None
     """The session that the run belongs to."""
 
