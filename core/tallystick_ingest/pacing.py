@@ -11,13 +11,16 @@ from tallystick_ingest.contract import (
     Yielded,
 )
 
+Cursor = str | Callable[[], str]
+"""A cursor, or what writes it: one that is long is only written where a checkpoint is."""
+
 _RECORDS = 25
 """Records between two checkpoints: one that is killed reads half as many again, on average."""
 
 
 def with_checkpoints(
-    items: Iterable[tuple[str, Yielded | None]],
-    start: str | None = None,
+    items: Iterable[tuple[Cursor, Yielded | None]],
+    start: Cursor | None = None,
     *,
     share_before: Callable[[str], float | None] = lambda _: None,
 ) -> Iterator[Yielded]:
@@ -27,19 +30,24 @@ def with_checkpoints(
     the cursor of the place before the first: without it and without an item nothing is yielded.
     `share_before` tells from a cursor how much of the corpus lies before it, from 0 to 1.
     """
+
+    def checkpoint(place: Cursor) -> Checkpoint:
+        written = place if isinstance(place, str) else place()
+        return Checkpoint(written, share_before(written))
+
     cursor, records, size = start, 0, 0
     for behind, item in items:
         if item is not None:
             weight = bytes_of(item)
             if records == _RECORDS or (records and size + weight > CHECKPOINT_BYTES):
                 if cursor is not None:
-                    yield Checkpoint(cursor, share_before(cursor))
+                    yield checkpoint(cursor)
                 records = size = 0
             yield item
             records, size = records + 1, size + weight
         cursor = behind
     if cursor is not None:
-        yield Checkpoint(cursor, share_before(cursor))
+        yield checkpoint(cursor)
 
 
 def bytes_of(item: Yielded) -> int:

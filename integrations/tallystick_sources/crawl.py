@@ -8,10 +8,11 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
+from itertools import islice
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
@@ -28,7 +29,7 @@ from tallystick_ingest.contract import (
     Yielded,
 )
 from tallystick_ingest.decoding import media_type_of
-from tallystick_ingest.pacing import with_checkpoints
+from tallystick_ingest.pacing import Cursor, with_checkpoints
 from tallystick_sources.answers import ServiceFailed
 
 require("httpx2", extra="crawl")
@@ -130,14 +131,12 @@ class CrawlSource:
         frontier = _Frontier([_Place(start, 0, None)], start)
         if checkpoint:
             frontier = _Frontier.of(checkpoint)
-        return with_checkpoints(self._pages(frontier, known), frontier.cursor())
+        return with_checkpoints(self._pages(frontier, known), frontier.mark())
 
-    def _pages(self, frontier: _Frontier, known: Known) -> Iterator[tuple[str, Yielded | None]]:
+    def _pages(self, frontier: _Frontier, known: Known) -> Iterator[tuple[Cursor, Yielded | None]]:
         with self._open() as site:
             failures = 0
-            while frontier.queue and frontier.read < self._max_pages:
-                place = frontier.queue.pop(0)
-                frontier.read += 1
+            while frontier.read < self._max_pages and (place := frontier.take()) is not None:
                 try:
                     item, links = self._page(site, place, frontier, known)
                     failures = 0
@@ -150,9 +149,9 @@ class CrawlSource:
                     links = [*links, *_sitemap(site, frontier.home)]
                 for link in links:
                     is_within = place.depth < self._depth and self._is_wanted(link, frontier.home)
-                    if is_within and len(frontier.queue) + frontier.read < self._max_pages:
+                    if is_within and frontier.waiting + frontier.read < self._max_pages:
                         frontier.add(_Place(link, place.depth + 1, place.url))
-                yield frontier.cursor(), item
+                yield frontier.mark(), item
 
     def _page(
         self, site: Polite, place: _Place, frontier: _Frontier, known: Known
@@ -217,46 +216,69 @@ class CrawlSource:
 
 
 class _Frontier:
-    """What is still to be read, in order, and what was seen."""
+    """What is still to be read, in order, and what was seen.
+
+    Both only grow, so that a place in them is a few numbers, and is written when it is asked for.
+    """
 
     def __init__(
-        self, queue: list[_Place], home: str, seen: set[bytes] | None = None, read: int = 0
+        self, queue: list[_Place], home: str, seen: Iterable[bytes] = (), read: int = 0
     ) -> None:
-        self.queue, self.home, self.read = queue, home, read
-        self._seen = {_mark(place.url) for place in queue} if seen is None else seen
+        self.home, self.read = home, read
+        self._places, self._taken = queue, 0
+        self._seen = dict.fromkeys(seen or [_digest(place.url) for place in queue])
 
     @classmethod
     def of(cls, cursor: str) -> _Frontier:
         """Return what a cursor holds."""
-        state = json.loads(zlib.decompress(base64.b85decode(cursor)))
-        seen = base64.b85decode(state["seen"])
+        state = json.loads(zlib.decompress(base64.b64decode(cursor)))
+        seen = base64.b64decode(state["seen"])
         return cls(
             [_Place(*place) for place in state["queue"]],
             state["home"],
-            {seen[at : at + 8] for at in range(0, len(seen), 8)},
+            [seen[at : at + 8] for at in range(0, len(seen), 8)],
             state["read"],
         )
 
-    def cursor(self) -> str:
-        """Return it as a text."""
+    @property
+    def waiting(self) -> int:
+        """How many pages are still to be read."""
+        return len(self._places) - self._taken
+
+    def mark(self) -> Cursor:
+        """Return what writes the cursor of this place, whatever comes after it."""
+        return partial(
+            self._cursor, self._taken, len(self._places), len(self._seen), self.read, self.home
+        )
+
+    def _cursor(self, taken: int, places: int, seen: int, read: int, home: str) -> str:
+        waiting = self._places[taken:places]
         state = {
-            "queue": [[place.url, place.depth, place.parent] for place in self.queue],
-            "seen": base64.b85encode(b"".join(sorted(self._seen))).decode("ascii"),
-            "read": self.read,
-            "home": self.home,
+            "queue": [[place.url, place.depth, place.parent] for place in waiting],
+            "seen": base64.b64encode(b"".join(islice(self._seen, seen))).decode("ascii"),
+            "read": read,
+            "home": home,
         }
-        return base64.b85encode(zlib.compress(json.dumps(state).encode("ascii"))).decode("ascii")
+        return base64.b64encode(zlib.compress(json.dumps(state).encode("ascii"))).decode("ascii")
+
+    def take(self) -> _Place | None:
+        """Return the next page that is to be read, None where there is none."""
+        if not self.waiting:
+            return None
+        self._taken += 1
+        self.read += 1
+        return self._places[self._taken - 1]
 
     def see(self, url: str) -> bool:
         """Note an address. Whether it was new."""
-        is_new = _mark(url) not in self._seen
-        self._seen.add(_mark(url))
-        return is_new
+        before = len(self._seen)
+        self._seen[_digest(url)] = None
+        return len(self._seen) > before
 
     def add(self, place: _Place) -> None:
         """Line up a page that was not seen yet."""
         if self.see(place.url):
-            self.queue.append(place)
+            self._places.append(place)
 
 
 def _start(target: str) -> str:
@@ -300,5 +322,5 @@ def _moment(value: str | None) -> int | None:
         return None
 
 
-def _mark(url: str) -> bytes:
+def _digest(url: str) -> bytes:
     return hashlib.blake2b(url.encode("utf-8", "replace"), digest_size=8).digest()

@@ -149,6 +149,26 @@ def test_pages_are_read_to_a_depth_with_where_they_were_found(server: HTTPServer
     )
 
 
+def test_a_crawl_goes_on_from_each_of_its_checkpoints(server: HTTPServer) -> None:
+    paths = [f"/{number}" for number in range(40)]
+    following = {f"/{number}": [f"/{number}/a", f"/{number - 1}"] for number in range(1, 40)}
+    leaves = [f"{path}/a" for path in following]
+    pages = {path: _page(path, *following.get(path, ())) for path in paths}
+    _serve(server, {"/": _page("home", *paths), **pages, **{each: _page(each) for each in leaves}})
+    start, known = server.url_for("/"), dict[str, str]()
+    whole = list(Pace().open().records(start, None, known.get))
+
+    places = [place for place, each in enumerate(whole) if isinstance(each, Checkpoint)]
+    assert len(places) == 4
+    assert sum(isinstance(each, SourceRecord) for each in whole) == 80
+    for place in places:
+        checkpoint = whole[place]
+        assert isinstance(checkpoint, Checkpoint)
+        rest = list(Pace().open().records(start, checkpoint.cursor, known.get))
+        records = [each for each in rest if isinstance(each, SourceRecord)]
+        assert records == [each for each in whole[place:] if isinstance(each, SourceRecord)]
+
+
 def test_patterns_say_which_pages_are_wanted(server: HTTPServer) -> None:
     links = ("/docs/a", "/docs/b.pdf", "/blog/c")
     _serve(server, {"/": _page("Home", *links), **{link: _page(link) for link in links}})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tallystick_ingest.contract import Attachment, Checkpoint, SourceRecord, Unchanged, Yielded
 from tallystick_ingest.pacing import bytes_of, with_checkpoints
 
@@ -52,3 +54,20 @@ def test_a_source_without_records_ends_where_it_began() -> None:
     assert _kinds([], "start") == ["@start"]
     assert _kinds([("a", None), ("b", None)], "start") == ["@b"]
     assert _kinds([]) == []
+
+
+def test_a_long_cursor_is_written_only_where_a_checkpoint_is() -> None:
+    written: list[int] = []
+
+    def write(number: int) -> str:
+        written.append(number)
+        return str(number)
+
+    items = [(partial(write, number), Unchanged(str(number))) for number in range(60)]
+
+    assert [each.cursor for each in with_checkpoints(items) if isinstance(each, Checkpoint)] == [
+        "24",
+        "49",
+        "59",
+    ]
+    assert written == [24, 49, 59]
