@@ -74,7 +74,7 @@ test-oldest: $(VENV)/bin/python ## run the adapters' tests on the oldest runtime
 # ADK holds packages back that the other runtimes want newer: it has an environment of its own.
 .PHONY: test-adk
 test-adk: $(VENV)/adk/.made $(VENV)/.dev ## run the tests of the adapter for Google's Agent Development Kit, and check its types
-	@$(VENV)/adk/bin/python -m pytest -q -n 2 -W default tests/integrations/adk $(ARGS)
+	@$(VENV)/adk/bin/python -m pytest -q -n 2 -W default tests/integrations/adk
 	@$(BIN)/mypy --python-executable $(VENV)/adk/bin/python integrations/tallystick_adk
 	@$(BIN)/pyright --pythonpath $(VENV)/adk/bin/python integrations/tallystick_adk examples/harbour_desk
 

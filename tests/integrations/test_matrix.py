@@ -18,10 +18,20 @@ from tests.integrations.llama_scripted import Scripted as LlamaScripted
 from tests.integrations.runtimes import langchain, llama_index, openai_agents, pydantic_ai
 from tests.integrations.runtimes.base import Runtime, Script
 from tests.integrations.runtimes.llama_index import TOOLS_WAIT
-from tests.integrations.runtimes.matrix import COLUMNS, FACT, QUESTION, HarnessRow, Row, compare
+from tests.integrations.runtimes.matrix import (
+    COLUMNS,
+    FACT,
+    QUESTION,
+    HarnessRow,
+    Row,
+    compare,
+    erase,
+    places_of,
+)
 from tests.integrations.runtimes.ruling import ASK, BOT, DENY, PAY
 
-from tallystick import Tally
+from tallystick import Actor, Tally
+from tallystick.tally import BoundTally
 from tallystick_claude_agent import TallyHooks, TallySessionStore
 from tallystick_langgraph import TallySaver
 from tallystick_llama_index import TallyMemory
@@ -46,7 +56,7 @@ class LangGraph(HarnessRow):
         "async": "compile_messages, TallyCallbackHandler",
     }
 
-    def converse(self, tally: Tally, *turns: tuple[str, str]) -> list[str]:
+    def converse(self, tally: Tally | BoundTally, *turns: tuple[str, str]) -> list[str]:
         script = Script(*("So." for _ in turns))
         model = langchain.Scripted(script)
         builder = StateGraph(MessagesState)
@@ -75,7 +85,7 @@ class LangChain(HarnessRow):
         "async": "TallyMiddleware, TallyCallbackHandler",
     }
 
-    def converse(self, tally: Tally, *turns: tuple[str, str]) -> list[str]:
+    def converse(self, tally: Tally | BoundTally, *turns: tuple[str, str]) -> list[str]:
         script = Script(*("So." for _ in turns))
         agent: Any = create_agent(langchain.Scripted(script), [], checkpointer=TallySaver(tally))
         for session, text in turns:
@@ -111,7 +121,7 @@ class LlamaIndex(HarnessRow):
         "async": "TallyInstrumentation, ruled_llm",
     }
 
-    def converse(self, tally: Tally, *turns: tuple[str, str]) -> list[str]:
+    def converse(self, tally: Tally | BoundTally, *turns: tuple[str, str]) -> list[str]:
         script = Script(*("So." for _ in turns))
         agent = FunctionAgent(name="agent", llm=LlamaScripted(script), tools=[])
 
@@ -139,7 +149,7 @@ class OpenAIAgents(HarnessRow):
         "memory": "TallyRunner, memory_tools",
     }
 
-    def converse(self, tally: Tally, *turns: tuple[str, str]) -> list[str]:
+    def converse(self, tally: Tally | BoundTally, *turns: tuple[str, str]) -> list[str]:
         script = Script(*("So." for _ in turns))
         agent = Agent("agent", model=openai_agents.Scripted(script))
         runner, quiet = TallyRunner(tally, context=False), RunConfig(tracing_disabled=True)
@@ -233,7 +243,7 @@ class ClaudeAgent(Row):
                 assert text in {each.content for each in kept}
 
 
-HARNESSES = [LangGraph(), LangChain(), PydanticAI(), LlamaIndex(), OpenAIAgents()]
+HARNESSES: list[HarnessRow] = [LangGraph(), LangChain(), PydanticAI(), LlamaIndex(), OpenAIAgents()]
 
 
 @pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
@@ -244,6 +254,12 @@ def test_a_cell_of_a_runtime_is_played(open_sqlite: OpenTally, row: Row, column:
         row.shows(column, open_sqlite)
 
 
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
+@pytest.mark.parametrize("row", HARNESSES, ids=repr)
+def test_a_user_who_is_erased_leaves_no_word(open_sqlite: OpenTally, row: HarnessRow) -> None:
+    row.erases_a_user(open_sqlite)
+
+
 @pytest.mark.parametrize("column", COLUMNS)
 def test_a_cell_of_claude_code_is_played(
     open_sqlite: OpenTally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
@@ -252,6 +268,22 @@ def test_a_cell_of_claude_code_is_played(
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "home"))
     if column not in row.without:
         row.shows(column, open_sqlite)
+
+
+def test_a_user_who_is_erased_leaves_no_word_of_claude_code(
+    open_sqlite: OpenTally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, root = ClaudeAgent(program_in(tmp_path)), Actor(user="root", role="operator")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "home"))
+    read = {"name": "Read", "input": {"path": "pelican1zq"}, "result": "pelican2zq"}
+    words = [f"pelican{number}zq" for number in range(3)]
+    with open_sqlite(owner=root) as tally:
+        bound = tally.bind(BOT)
+        hooks = TallyHooks(bound).hooks()
+        row.said(f"Read {words[0]}.", read, hooks=hooks, session_store=TallySessionStore(bound))
+        assert all(places_of(tally, word) for word in words)
+        erase(tally.bind(root), str(BOT.user))
+        assert [place for word in words for place in places_of(tally, word)] == []
 
 
 def test_the_page_has_a_row_of_each_runtime() -> None:

@@ -150,22 +150,6 @@ def test_two_processes_lose_no_item_of_a_session(tmp_path: Path) -> None:
     assert len(said) == 40
 
 
-def test_a_user_who_is_erased_leaves_no_item(tmp_path: Path) -> None:
-    words = "The heron of Brandenburg weighs two kilos."
-    root = Actor(user="root", role="operator")
-    with Tally.open(tmp_path / "t", owner=root) as tally:
-        session = TallySession(tally.user("ada"), "s")
-        done(session.add_items([{"role": "user", "content": words}]))
-        operator = tally.bind(root).operator
-        shown = operator.erase_user("ada", reason="she left")
-        operator.erase_user(
-            "ada", reason="she left", mode="apply", confirm_token=shown.confirm_token
-        )
-        assert done(session.get_items()) == []
-    held = [path for path in (tmp_path / "t").rglob("*") if path.is_file()]
-    assert not [path for path in held if b"heron of Brandenburg" in path.read_bytes()]
-
-
 def test_a_run_goes_on_with_its_session_and_its_pairs_stay_whole_at_a_limit(
     open_sqlite: OpenTally,
 ) -> None:

@@ -286,6 +286,8 @@ class LangGraph(LangChain):
 
     def _agent(self, script: Script, tools: list[Any], options: Options, **more: Any) -> Any:
         model, made = Scripted(script), tools_of(tools)
+        if options.tools_of is not None:
+            made += memory_tools(options.tools_of)
         graph: StateGraph[Any, Any, Any, Any] = StateGraph(MessagesState)
         compiling = options.ruled or options.remembering
 

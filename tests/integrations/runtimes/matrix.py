@@ -11,11 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from tallystick import Tally
+from tallystick import Actor, Tally
+from tallystick.checkpoints.removing import threads_containing
+from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally
+from tallystick.tally.services import services_of
 
 from .base import Question, Runtime, Script, call
-from .ruling import ASK, BOT, DENY, Bank, paying
+from .ruling import ANNA, ASK, BOT, DENY, Bank, paying
 
 PAGE = Path(__file__).parents[3] / "docs" / "runtimes.md"
 COLUMNS = (
@@ -86,9 +89,40 @@ class HarnessRow(Row):
         assert FACT in said[2]
         assert FACT not in said[1]
 
-    def converse(self, tally: Tally, *turns: tuple[str, str]) -> list[str]:
+    def converse(self, tally: Tally | BoundTally, *turns: tuple[str, str]) -> list[str]:
         """Say a text in a session, each; return the requests that the model got."""
         raise NotImplementedError
+
+    def erases_a_user(self, open_tally: OpenTally) -> None:
+        """No row and no file has a word of a user who is erased: of his sessions, what agents of
+        him said and did, what they remembered, and a call that waits.
+        """
+        words = [f"pelican{number}zq" for number in range(9)]
+        said, asked, answer, system, argument, result, noted, waiting, other = words
+        root, ben = Actor(user="root", role="operator"), Actor(user="ben")
+        owed = paying({"to": waiting, "euros": 13})
+
+        def weigh(what: str) -> str:
+            """Weigh."""
+            return f"{what}: {result}"
+
+        with open_tally(owner=root, rules=[ASK]) as tally:
+            bound = tally.bind(BOT)
+            tally.bind(ben).remember(f"Locker {other}.")
+            if "session" not in self.without:
+                self.converse(bound, ("a", f"Mine is {said}."))
+            script = Script([call("weigh", what=argument)], answer)
+            options = {"recorded": bound, "ruled": bound, "remembering": bound, "system": system}
+            self.runtime().run(script, [weigh], prompt=asked, **options)
+            self.runtime().run(owed, Bank().tools, recorded=bound, ruled=bound)
+            self.runtime().use_tool(bound, "memory_store", {"content": f"Locker {noted}."})
+
+            held = {word for word in words if places_of(tally, word)}
+            missing = {*words} - held
+            assert missing == ({said} if "session" in self.without else set()), missing
+            erase(tally.bind(root), str(ANNA.user))
+            left = {word: places_of(tally, word) for word in words}
+            assert [word for word in words if left[word]] == [other], left
 
     def plays_memory(self, open_tally: OpenTally) -> None:
         """What was said elsewhere is in the request."""
@@ -191,6 +225,24 @@ def _recorded(bound: BoundTally, kinds: Mapping[str, int]) -> Mapping[str, list[
     assert {kind: len(found[kind]) for kind in kinds} == kinds
     assert bound.recordings.verify(run.id).ok
     return found
+
+
+def erase(root: BoundTally, user: str) -> None:
+    """Erase a user."""
+    token = root.operator.erase_user(user, reason="she left").confirm_token
+    root.operator.erase_user(user, reason="she left", mode="apply", confirm_token=token)
+
+
+def places_of(tally: Tally, word: str) -> list[str]:
+    """Return the columns, threads and files that hold a word, in whatever form it is stored."""
+    store, needles = services_of(tally).store, [word.encode()]
+    store.database.flush()
+    with store.database.read() as connection:
+        columns = list(byte_search.rows_with(connection, needles))
+        threads = [str(each.name) for each in threads_containing(connection, needles).threads]
+    folder = store.location.folder
+    files = [] if folder is None else byte_search.files_with(folder, needles)
+    return [*columns, *threads, *files]
 
 
 def compare(rows: list[Row], *, write: bool) -> None:
