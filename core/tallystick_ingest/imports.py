@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
-from tallystick.errors import StateConflict
+from tallystick.errors import InvalidInput, StateConflict, require
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
@@ -53,8 +54,6 @@ def start_import(
     Raises Denied, InvalidInput, NotOfFormat for a target that is none of the adapter's kind,
     AuthorizationNeeded, and StateConflict where it has not ended and has other options.
     """
-    from tallystick_ingest.schedules import next_due
-
     require_private(context, actor, scope)
     reader = load_adapter(context.settings, adapter, options)
     place = require_place(context.settings, actor, adapter, reader, target, options)
@@ -102,6 +101,22 @@ def start_import(
     with context.gate.journaling(actor):
         import_id = store.database.write(unit, name="import.start", writes=Writes.of(scope))
     return get_import(context, actor, import_id)
+
+
+def next_due(schedule: str, after: int) -> int:
+    """Return when a schedule is due next: microseconds UTC, as `after`. `schedule` is that of cron,
+    of five fields. Raises InvalidInput for one that is none, MissingExtra.
+    """
+    require("cronsim", extra="mailbox")
+    from cronsim import CronSim, CronSimError
+
+    moment = datetime.fromtimestamp(after / 1_000_000, UTC)
+    try:
+        return round(next(CronSim(schedule, moment)).timestamp() * 1_000_000)
+    except (CronSimError, StopIteration) as error:
+        raise InvalidInput(
+            f"`schedule` {schedule!a} is none of cron: {error}.", argument="schedule"
+        ) from error
 
 
 def require_private(context: MemoryContext, actor: Actor, scope: Scope) -> None:

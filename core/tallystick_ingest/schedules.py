@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from tallystick.errors import InvalidInput, require
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import JOBS, Writes
 from tallystick.storage.rows import scopes, source_rows
 from tallystick.storage.rows.job_list import acting_in
-from tallystick_ingest.imports import IMPORT, new_import
-
-
-def next_due(schedule: str, after: int) -> int:
-    """Return when a schedule is due next: microseconds UTC, as `after`. `schedule` is that of cron,
-    of five fields. Raises InvalidInput for one that is none, MissingExtra.
-    """
-    require("cronsim", extra="mailbox")
-    from cronsim import CronSim, CronSimError
-
-    moment = datetime.fromtimestamp(after / 1_000_000, UTC)
-    try:
-        return round(next(CronSim(schedule, moment)).timestamp() * 1_000_000)
-    except (CronSimError, StopIteration) as error:
-        raise InvalidInput(
-            f"`schedule` {schedule!a} is none of cron: {error}.", argument="schedule"
-        ) from error
+from tallystick_ingest.imports import IMPORT, new_import, next_due
 
 
 def start_due(context: MemoryContext) -> int:

@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from tallystick import __version__
+from tallystick_cli.version import VERSION_LINE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["build_command", "main"]
 
-VERSION_LINE = f"tallystick {__version__}"
-"""What `tally --version` prints."""
 _MISUSE = 2
 
 

@@ -13,10 +13,10 @@ import typer
 
 from tallystick.errors import TallystickError
 from tallystick.loading import loading
-from tallystick_cli import VERSION_LINE
 from tallystick_cli.commands import Command
 from tallystick_cli.output import failure_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
+from tallystick_cli.version import VERSION_LINE
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     group: {name: file for file, names in files.items() for name in names.split()}

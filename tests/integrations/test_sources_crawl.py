@@ -22,7 +22,7 @@ from tallystick_ingest.contract import (
     Unchanged,
     Yielded,
 )
-from tallystick_ingest.schedules import next_due
+from tallystick_ingest.imports import next_due
 from tallystick_sources import polite
 from tallystick_sources.crawl import CrawlSource
 from tallystick_sources.polite import is_public

@@ -20,7 +20,7 @@ from tallystick.spool import BEGUN, FOLDER, LEFT, VERSION, list_events, remove_p
 from tallystick.storage.engine.private_files import is_own, open_regular
 
 if TYPE_CHECKING:
-    from tallystick.tally.tally import Tally
+    from tallystick.tally.services import Services
 
 TAKERS = {"hook": "tallystick_hooks.taking"}
 """Modules that take events, by the name that an event has of them: each has a function `take`."""
@@ -28,16 +28,25 @@ _SECONDS = 10.0
 """Seconds to wait for another process that takes events."""
 
 
+class _Opened(Protocol):
+    """An open tally."""
+
+    _services: Services
+
+    def flush(self) -> None:
+        """Same as `Tally.flush`."""
+
+
 class _Taker(Protocol):
     def __call__(
-        self, tally: Tally, body: dict[str, Any], *, event_id: str, at: int, is_again: bool
+        self, tally: Any, body: dict[str, Any], *, event_id: str, at: int, is_again: bool
     ) -> None:
         """Take an event that was left at a time in microseconds UTC. `is_again` says that a process
         which died may have taken it. What is refused at the gate is recorded as a gap of a run.
         """
 
 
-def take_spooled(tally: Tally) -> int:
+def take_spooled(tally: _Opened) -> int:
     """Take the events that wait beside an embedded tally, and return how many.
 
     One that cannot be stored now, or that only another release or a package which is not installed
@@ -70,7 +79,7 @@ def count_waiting(folder: Path) -> int:
         return 0
 
 
-def _take(tally: Tally, place: Path, name: str) -> bool:
+def _take(tally: _Opened, place: Path, name: str) -> bool:
     """Take one event; return False for one that waits. Raises OSError."""
     recorder = tally._services.recorder
     is_again, file = name.endswith(BEGUN), place / name
