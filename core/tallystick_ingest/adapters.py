@@ -41,31 +41,31 @@ def load_adapter(
     load, MissingExtra.
     """
     if name in settings.sources:
-        made = _load_place(name, settings.sources[name])
+        adapter_type = _load_place(name, settings.sources[name])
     elif name in _points():
-        made = _points()[name].load()
+        adapter_type = _points()[name].load()
     else:
-        known = ", ".join(adapter_names(settings)) or "none is installed"
-        raise InvalidInput(f"`adapter` {name!a} is unknown. There is {known}.", argument="adapter")
-    _require_options(name, made, options or {})
-    adapter: Any = made(**(options or {})) if callable(made) else made
+        names = ", ".join(adapter_names(settings)) or "none is installed"
+        raise InvalidInput(f"`adapter` {name!a} is unknown. There is {names}.", argument="adapter")
+    _require_options(name, adapter_type, options or {})
+    adapter: Any = adapter_type(**(options or {})) if callable(adapter_type) else adapter_type
     if not all(hasattr(adapter, each) for each in ("corpus", "records", "name", "version")):
         raise SettingsError(f"The source {name} is no adapter: it lacks what `SourceAdapter` has.")
     return adapter  # type: ignore[no-any-return] # what it has was looked at
 
 
-def _require_options(name: str, made: Any, options: Mapping[str, Any]) -> None:
-    schema = getattr(made, "options_schema", None)
+def _require_options(name: str, adapter_type: Any, options: Mapping[str, Any]) -> None:
+    schema = getattr(adapter_type, "options_schema", None)
     if options and schema is None:
         raise InvalidInput(f"`options`: {name} takes none.", argument="options")
     if schema is None:
         return
     validator = import_module("jsonschema.validators").Draft202012Validator(dict(schema))
     for error in validator.iter_errors(dict(options)):
-        taken = ", ".join(schema.get("properties", {})) or "none"
+        options_taken = ", ".join(schema.get("properties", {})) or "none"
         raise InvalidInput(
             f"`options`: {error.json_path} is not as {name} takes it, by its {error.validator} "
-            f"{error.validator_value!a}. It takes {taken}.",
+            f"{error.validator_value!a}. It takes {options_taken}.",
             argument="options",
         )
 
@@ -121,8 +121,8 @@ def require_place(
         )
     if not is_path:
         return target
-    given = unquote(place.path) if place.scheme == "file" else target
-    return str(allowed_path(settings, actor, given, argument="target"))
+    path = unquote(place.path) if place.scheme == "file" else target
+    return str(allowed_path(settings, actor, path, argument="target"))
 
 
 def allowed_path(settings: Settings, actor: Actor, path: str, *, argument: str) -> Path:
@@ -131,8 +131,8 @@ def allowed_path(settings: Settings, actor: Actor, path: str, *, argument: str) 
         resolved = Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
         # A link that leads to itself, a user whom nobody knows, a null.
-        told = f"`{argument}` is no path that can be read: {error}."
-        raise InvalidInput(told, argument=argument) from error
+        text = f"`{argument}` is no path that can be read: {error}."
+        raise InvalidInput(text, argument=argument) from error
     roots = [root.expanduser().resolve() for root in settings.source_roots]
     if any(resolved.is_relative_to(root) for root in roots) or is_local(actor):
         return resolved

@@ -113,7 +113,7 @@ def _read(
         cursor = None if last is None else last["cursor"]
     until = time.monotonic() + _SECONDS
     page: list[SourceRecord] = []
-    for each in reader.records(place, cursor, _known(context, row, key)):
+    for each in reader.records(place, cursor, _version_of(context, row, key)):
         if isinstance(each, Checkpoint):
             continue
         seen.ids.add(stored_id(each.record_id))
@@ -131,14 +131,14 @@ def _read(
     return True
 
 
-def _known(context: MemoryContext, row: ScopeRow | None, key: str | None) -> Known:
-    def known(record_id: str) -> str | None:
+def _version_of(context: MemoryContext, row: ScopeRow | None, key: str | None) -> Known:
+    def version_of(record_id: str) -> str | None:
         if row is None or key is None:
             return None
         with context.store.database.read() as connection:
             return source_rows.version_of(connection, row.id, key, stored_id(record_id))
 
-    return known
+    return version_of
 
 
 def _note(seen: _Seen, each: Yielded) -> None:

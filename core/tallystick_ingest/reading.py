@@ -73,8 +73,8 @@ def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
     """Yield what comes after the last checkpoint, up to each further one."""
     adapter, records = reading.adapter, list[Yielded]()
     size, cursor = 0, reading.row["cursor"]
-    known = _version_of(context, reading.source)
-    for each in adapter.records(reading.row["target"], cursor, known):
+    version_of = _version_of(context, reading.source)
+    for each in adapter.records(reading.row["target"], cursor, version_of):
         if isinstance(each, Checkpoint):
             if records or each.cursor != cursor:
                 # One that says nothing new is no progress, and forgives no attempt.
@@ -98,14 +98,14 @@ def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
 def _version_of(context: MemoryContext, source: Source) -> Known:
     """Return what says which version of a record is stored."""
 
-    def known(record_id: str) -> str | None:
+    def version_of(record_id: str) -> str | None:
         if source.is_resync:
             return None
         name = stored_id(record_id)
         with context.store.database.read() as connection:
             return source_rows.version_of(connection, source.scope.id, source.key, name)
 
-    return known
+    return version_of
 
 
 def prepare_page(context: MemoryContext, reading: Reading, page: Page) -> Batch:
@@ -113,8 +113,8 @@ def prepare_page(context: MemoryContext, reading: Reading, page: Page) -> Batch:
     source = reading.source
     names = [stored_id(each.record_id) for each in page.records if isinstance(each, SourceRecord)]
     with context.store.database.read() as connection:
-        known = source_rows.records_by_id(connection, source.scope.id, source.key, names)
-    return prepare_batch(context, reading.actor, source, page.records, known)
+        stored = source_rows.records_by_id(connection, source.scope.id, source.key, names)
+    return prepare_batch(context, reading.actor, source, page.records, stored)
 
 
 def store_page(

@@ -84,7 +84,7 @@ class Comparer:
         self._asked = 0
         self._unavailable: str | None = None
         """The comparison whose candidate could not be made in this process."""
-        self.took: Callable[[Recalled], int] = lambda found: found.cost.wall_us
+        self.took: Callable[[Recalled], int] = lambda recalled: recalled.cost.wall_us
         """The time that an answer took, microseconds."""
 
     def standing(self, *, fresh: bool = False) -> Comparison | None:
@@ -92,23 +92,27 @@ class Comparer:
         with self._guard:
             if fresh or time.monotonic() - self._read_at > _KNOWN_FOR:
                 with self._context.store.database.read() as connection:
-                    known = read(connection)
-                if known is None or self._known is None or known.id != self._known.id:
+                    comparison = read(connection)
+                if comparison is None or self._known is None or comparison.id != self._known.id:
                     self._candidate = None
-                self._known, self._read_at = known, time.monotonic()
+                self._known, self._read_at = comparison, time.monotonic()
             return self._known
 
     def serving(self, context: MemoryContext) -> MemoryContext:
         """Return the context by which recall answers: that of a promoted candidate, or the same;
         also where the candidate cannot be made here, which is logged.
         """
-        known = self.standing()
-        if known is None or known.state != "promoted" or known.id == self._unavailable:
+        comparison = self.standing()
+        if (
+            comparison is None
+            or comparison.state != "promoted"
+            or comparison.id == self._unavailable
+        ):
             return context
         try:
-            candidate = self._candidate_of(known)
+            candidate = self._candidate_of(comparison)
         except InvalidInput as error:
-            self._unavailable = known.id
+            self._unavailable = comparison.id
             get_logger("steward").warning("compare.unavailable", error=type(error).__name__)
             return context
         is_silent = context.embedder is not self._context.embedder
@@ -118,11 +122,11 @@ class Comparer:
         self, actor: Actor, scope_list: Sequence[Scope], query: str, request: RecallRequest
     ) -> None:
         """Let one question of the sample wait, to be asked of both configurations."""
-        known = self.standing()
-        if known is None or not known.is_open:
+        comparison = self.standing()
+        if comparison is None or not comparison.is_open:
             return
         self._asked += 1
-        if self._asked % max(1, round(100 / known.sample_percent)) == 0:
+        if self._asked % max(1, round(100 / comparison.sample_percent)) == 0:
             self._waiting.append(_Question(actor, tuple(scope_list), query, request))
 
     def chore(self) -> None:
@@ -136,30 +140,30 @@ class Comparer:
 
     def work(self) -> None:
         """Embed what the candidate lacks, ask both what waits, and judge."""
-        known = self.standing(fresh=bool(self._waiting))
-        if known is None or not known.is_open or self._context.store.database.unwritable:
+        comparison = self.standing(fresh=bool(self._waiting))
+        if comparison is None or not comparison.is_open or self._context.store.database.unwritable:
             self._waiting.clear()
             return
-        candidate = self._candidate_of(known)
+        candidate = self._candidate_of(comparison)
         _embed_page(self._context, candidate)
         while self._waiting:
             question = self._waiting.popleft()
             try:
-                asked = self._ask(question, candidate)
+                pair = self._ask(question, candidate)
             except TallystickError:
-                asked = None  # it may not be asked any more, or the tally is busy
-            self._write(known.id, partial(_with_question, asked=asked))
-        if known.state == "promoted":
+                pair = None  # it may not be asked any more, or the tally is busy
+            self._write(comparison.id, partial(_with_question, pair=pair))
+        if comparison.state == "promoted":
             # A breach lasts, and ends, without questions too.
-            self._write(known.id, lambda tx, context, now: now)
+            self._write(comparison.id, lambda tx, context, now: now)
 
-    def _ask(self, question: _Question, candidate: MemoryContext) -> _Asked | None:
+    def _ask(self, question: _Question, candidate: MemoryContext) -> _Pair | None:
         """Ask both, in turns the one or the other first; None where a memory changed meanwhile."""
         context = self._context
-        found: dict[bool, Recalled] = {}
+        answers: dict[bool, Recalled] = {}
         is_first = len(self._waiting) % 2 == 0
         for is_candidate in (is_first, not is_first):
-            found[is_candidate] = recall(
+            answers[is_candidate] = recall(
                 candidate if is_candidate else context,
                 question.actor,
                 question.scopes,
@@ -168,7 +172,7 @@ class Comparer:
                 logged=False,
                 as_is=True,
             )
-        old, new = found[False], found[True]
+        old, new = answers[False], answers[True]
         reasons: Counter[str] = Counter()
         with context.store.database.read() as connection:
             seen = [_Seen.of(connection, context, question, each) for each in (old, new)]
@@ -189,18 +193,18 @@ class Comparer:
             old_hits=len(seen[0].ids),
             new_hits=len(seen[1].ids),
         )
-        return _Asked(counted, seen[0].ids, seen[1].ids, dict(reasons))
+        return _Pair(counted, seen[0].ids, seen[1].ids, dict(reasons))
 
     def _write(self, comparison_id: str, change: _Change) -> None:
         """Change what stands, in one transaction with its entries of the journal."""
         context = self._context
 
         def unit(tx: Connection) -> Comparison | None:
-            known = read(tx)
-            if known is None or known.id != comparison_id or not known.is_open:
+            comparison = read(tx)
+            if comparison is None or comparison.id != comparison_id or not comparison.is_open:
                 return None
-            changed = _judged(tx, context, change(tx, context, known))
-            if changed != known:
+            changed = _judged(tx, context, change(tx, context, comparison))
+            if changed != comparison:
                 save(tx, changed)
             return changed
 
@@ -211,14 +215,14 @@ class Comparer:
         with self._guard:
             self._read_at = float("-inf")
 
-    def _candidate_of(self, known: Comparison) -> MemoryContext:
+    def _candidate_of(self, comparison: Comparison) -> MemoryContext:
         with self._guard:
             if self._candidate is None:
-                self._candidate = candidate_of(self._context, known.candidate)
+                self._candidate = candidate_of(self._context, comparison.candidate)
             return self._candidate
 
 
-class _Asked(NamedTuple):
+class _Pair(NamedTuple):
     """What both answered to one question, as far as it is journaled."""
 
     counted: ComparedRun
@@ -239,10 +243,10 @@ class _Seen(NamedTuple):
 
     @classmethod
     def of(
-        cls, connection: Connection, context: MemoryContext, question: _Question, found: Recalled
+        cls, connection: Connection, context: MemoryContext, question: _Question, recalled: Recalled
     ) -> _Seen:
         ids, reasons, has_changed = [], Counter[str](), False
-        for hit in found:
+        for hit in recalled:
             stored = memories.get(connection, hit.memory.id)
             if stored is None or stored.memory.version != hit.memory.version:
                 has_changed = True
@@ -260,8 +264,8 @@ class _Seen(NamedTuple):
 
 def comparer_of(context: MemoryContext) -> Comparer:
     """Return the comparer of an opened tally, made with the first call."""
-    made: Comparer = context.held.setdefault(_HELD, Comparer(context))
-    return made
+    comparer: Comparer = context.held.setdefault(_HELD, Comparer(context))
+    return comparer
 
 
 def serving(context: MemoryContext) -> MemoryContext:
@@ -292,14 +296,14 @@ def candidate_of(context: MemoryContext, overrides: JsonObject) -> MemoryContext
             f"{', and not ' + ', '.join(other) if other else ''}.",
             argument="candidate",
         )
-    given = dict(overrides)
-    weights = given.get("recall_weights", {})
+    values = dict(overrides)
+    weights = values.get("recall_weights", {})
     if isinstance(weights, dict):
-        given["recall_weights"] = {**context.weights.model_dump(), **weights}
+        values["recall_weights"] = {**context.weights.model_dump(), **weights}
     try:
-        settings = Settings.read(**{**context.settings.model_dump(), **given})
+        settings = Settings.read(**{**context.settings.model_dump(), **values})
         embedder = None
-        if "embedder" in given:
+        if "embedder" in values:
             embedder = GuardedEmbedder(choose_embedder(None, settings))
             if embedder.fingerprint == context.embedder.fingerprint:
                 embedder = None
@@ -352,21 +356,23 @@ def begin(
     candidate_of(context, candidate)
 
     def unit(tx: Connection) -> Comparison:
-        known = read(tx)
-        if known is not None and known.is_open:
-            raise _conflict(known.id, known.state, "stop it before another one is started")
-        made = Comparison(
+        comparison = read(tx)
+        if comparison is not None and comparison.is_open:
+            raise _conflict(
+                comparison.id, comparison.state, "stop it before another one is started"
+            )
+        comparison = Comparison(
             id=context.store.ids.new(),
             state="comparing",
             candidate=candidate,
             sample_percent=percent,
             started_at=context.store.clock.now(),
         )
-        save(tx, made)
-        details = {"comparison": made.id, "settings": sorted(candidate), "percent": percent}
+        save(tx, comparison)
+        details = {"comparison": comparison.id, "settings": sorted(candidate), "percent": percent}
         note_repair(tx, context, actor, "compare.started", details, reason=reason)
         _clear_alert(tx, context)
-        return made
+        return comparison
 
     return _changed(context, unit)
 
@@ -376,23 +382,25 @@ def promote(context: MemoryContext, actor: Actor, reason: str) -> Comparison:
     before three green runs in a row, and while texts lack a vector of its embedder.
     """
     comparer = comparer_of(context)
-    known = comparer.standing(fresh=True)
-    if known is not None and known.is_open:
-        missing = unembedded(context, candidate_of(context, known.candidate))
+    comparison = comparer.standing(fresh=True)
+    if comparison is not None and comparison.is_open:
+        missing = unembedded(context, candidate_of(context, comparison.candidate))
         if missing:
             text = f"texts of {len(missing)} scopes have no vector of its embedder yet"
-            raise _conflict(known.id, known.state, text)
+            raise _conflict(comparison.id, comparison.state, text)
 
     def unit(tx: Connection) -> Comparison:
-        found = read(tx)
-        if found is None or found.state != "comparing":
-            state = "none" if found is None else found.state
+        comparison = read(tx)
+        if comparison is None or comparison.state != "comparing":
+            state = "none" if comparison is None else comparison.state
             raise _conflict(_ROW, state, "there is no comparison under way")
-        if found.green < GREEN_RUNS:
-            text = f"it has {found.green} green runs in a row, and needs {GREEN_RUNS}"
-            raise _conflict(found.id, found.state, text)
-        note_repair(tx, context, actor, "compare.promoted", {"comparison": found.id}, reason=reason)
-        changed = found.replace(state="promoted", recent=(), breach_since=None)
+        if comparison.green < GREEN_RUNS:
+            text = f"it has {comparison.green} green runs in a row, and needs {GREEN_RUNS}"
+            raise _conflict(comparison.id, comparison.state, text)
+        note_repair(
+            tx, context, actor, "compare.promoted", {"comparison": comparison.id}, reason=reason
+        )
+        changed = comparison.replace(state="promoted", recent=(), breach_since=None)
         save(tx, changed)
         return changed
 
@@ -403,12 +411,14 @@ def stop(context: MemoryContext, actor: Actor, reason: str) -> Comparison:
     """End a comparison: the settings answer again. Raises StateConflict where none is open."""
 
     def unit(tx: Connection) -> Comparison:
-        found = read(tx)
-        if found is None or not found.is_open:
-            state = "none" if found is None else found.state
+        comparison = read(tx)
+        if comparison is None or not comparison.is_open:
+            state = "none" if comparison is None else comparison.state
             raise _conflict(_ROW, state, "there is no comparison under way")
-        note_repair(tx, context, actor, "compare.stopped", {"comparison": found.id}, reason=reason)
-        changed = found.replace(state="stopped")
+        note_repair(
+            tx, context, actor, "compare.stopped", {"comparison": comparison.id}, reason=reason
+        )
+        changed = comparison.replace(state="stopped")
         save(tx, changed)
         return changed
 
@@ -426,55 +436,57 @@ def _changed(context: MemoryContext, unit: Callable[[Connection], Comparison]) -
 
 
 def _clear_alert(tx: Connection, context: MemoryContext) -> None:
-    known = alerts.standing(tx).get("candidate_reverted")
-    if known is not None and known.state == "raised":
+    alert = alerts.standing(tx).get("candidate_reverted")
+    if alert is not None and alert.state == "raised":
         alerts.clear_alert(tx, context, "candidate_reverted")
 
 
 def _with_question(
-    tx: Connection, context: MemoryContext, known: Comparison, *, asked: _Asked | None
+    tx: Connection, context: MemoryContext, comparison: Comparison, *, pair: _Pair | None
 ) -> Comparison:
     """Count a question, and end the run that it fills."""
-    if asked is None:
-        return known.replace(skipped=known.skipped + 1)
-    one = asked.counted
+    if pair is None:
+        return comparison.replace(skipped=comparison.skipped + 1)
+    counted = pair.counted
     details: dict[str, Any] = {
-        "comparison": known.id,
-        "old": list(asked.old_ids),
-        "new": list(asked.new_ids),
-        "old_us": one.old_us,
-        "new_us": one.new_us,
-        "reasons": asked.reasons,
+        "comparison": comparison.id,
+        "old": list(pair.old_ids),
+        "new": list(pair.new_ids),
+        "old_us": counted.old_us,
+        "new_us": counted.new_us,
+        "reasons": pair.reasons,
     }
     note_repair(tx, context, TALLY_ACTOR, "compare.asked", details, reason="sample")
-    run = known.run.plus(one)
-    reasons = Counter(known.reasons) + Counter(asked.reasons)
-    changed = known.replace(
-        run=run, recent=(*known.recent, one)[-RUN:], reasons=dict(sorted(reasons.items()))
+    run = comparison.run.plus(counted)
+    reasons = Counter(comparison.reasons) + Counter(pair.reasons)
+    changed = comparison.replace(
+        run=run, recent=(*comparison.recent, counted)[-RUN:], reasons=dict(sorted(reasons.items()))
     )
     if run.questions < RUN:
         return changed
-    green = known.green + 1 if run.is_green else 0
-    verdict = {"comparison": known.id, "green": run.is_green, "in_a_row": green}
+    green = comparison.green + 1 if run.is_green else 0
+    verdict = {"comparison": comparison.id, "green": run.is_green, "in_a_row": green}
     note_repair(tx, context, TALLY_ACTOR, "compare.judged", verdict, reason="run")
-    return changed.replace(run=ComparedRun(), runs=(*known.runs, run)[-_KEPT_RUNS:], green=green)
+    return changed.replace(
+        run=ComparedRun(), runs=(*comparison.runs, run)[-_KEPT_RUNS:], green=green
+    )
 
 
-def _judged(tx: Connection, context: MemoryContext, known: Comparison) -> Comparison:
+def _judged(tx: Connection, context: MemoryContext, comparison: Comparison) -> Comparison:
     """Return what stands after the breach of a promoted candidate was looked at: when it began,
     or that it was taken back after 15 minutes.
     """
-    if known.state != "promoted" or len(known.recent) < _LEAST:
-        return known
+    if comparison.state != "promoted" or len(comparison.recent) < _LEAST:
+        return comparison
     now, last = context.store.clock.now(), ComparedRun()
-    for each in known.recent:
+    for each in comparison.recent:
         last = last.plus(each)
     if last.is_green:
-        return known.replace(breach_since=None) if known.breach_since else known
-    since = known.breach_since or now
+        return comparison.replace(breach_since=None) if comparison.breach_since else comparison
+    since = comparison.breach_since or now
     if now - since < BREACH:
-        return known.replace(breach_since=since)
+        return comparison.replace(breach_since=since)
     breach = (*(["latency"] if last.is_slow else []), *(["wrong_targets"] if last.wrong else []))
-    details = {"comparison": known.id, "breach": list(breach), "since": since}
+    details = {"comparison": comparison.id, "breach": list(breach), "since": since}
     note_repair(tx, context, TALLY_ACTOR, "compare.reverted", details, reason="breach")
-    return known.replace(state="reverted", breach=breach, breach_since=since)
+    return comparison.replace(state="reverted", breach=breach, breach_since=since)

@@ -103,23 +103,23 @@ def collect_sections(
     docs = asked_docs(desk, request)
     most = _ITEMS[request.depth] + _SPARE
     found = _hits(desk, planned, docs, readable, reader, most)
-    told = told_by_communities(desk, request, planned, most // 2)
-    of_communities = hits_of(desk.context, reader, told) if told else []
+    told_ids = told_by_communities(desk, request, planned, most // 2)
+    of_communities = hits_of(desk.context, reader, told_ids) if told_ids else []
     for each in (each for each in planned if each.communities):
         merged = {hit.memory.id: hit for hit in (*of_communities, *found[each.number])}
         found[each.number] = [hit for hit in merged.values() if is_evidence(hit.memory)]
-    affinities = _affinities(planned, found, frozenset(told))
+    affinities = _affinities(planned, found, frozenset(told_ids))
     best: dict[str, tuple[float, int]] = {}
     for (number, memory_id), affinity in affinities.items():
         rank = (affinity, -number)
         best[memory_id] = max(best.get(memory_id, rank), rank)
-    taken = {item.memory_id for section in others for item in section.items}
+    used = {item.memory_id for section in others for item in section.items}
     sections = []
     for each in planned:
         hits = [
             hit
             for at, hit in enumerate(found[each.number])
-            if (best[hit.memory.id][1] == -each.number and hit.memory.id not in taken)
+            if (best[hit.memory.id][1] == -each.number and hit.memory.id not in used)
             or (at == 0 and affinities[each.number, hit.memory.id] >= 1)
         ]
         chosen = _with_both_sides(desk.context, reader, hits[: _ITEMS[request.depth]])
@@ -128,7 +128,7 @@ def collect_sections(
 
 
 def _affinities(
-    planned: Sequence[PlannedSection], found: Mapping[int, Sequence[Hit]], told: Collection[str]
+    planned: Sequence[PlannedSection], found: Mapping[int, Sequence[Hit]], told_ids: Collection[str]
 ) -> dict[tuple[int, str], float]:
     """Return how well each memory fits each section that found it: the words that it shares with
     what the section itself asks, and how well it answers. One of a kind that the section names
@@ -142,7 +142,7 @@ def _affinities(
             memory = hit.memory
             if memory.id not in terms:
                 terms[memory.id] = set(analyze(memory.content))
-            belongs = each.kinds or (each.communities and memory.id in told)
+            belongs = each.kinds or (each.communities and memory.id in told_ids)
             shared = len(own & terms[memory.id])
             affinities[each.number, memory.id] = shared + hit.score + (_OF_KIND if belongs else 0)
     return affinities
@@ -218,8 +218,8 @@ def _hits(
         desk.context, reader, readable, [(query, requests[number]) for number, query in questions]
     )
     hits = {
-        number: [hit for hit in found if hit.score >= _LEAST_SCORE]
-        for (number, _), found in zip(questions, recalled, strict=True)
+        number: [hit for hit in hits if hit.score >= _LEAST_SCORE]
+        for (number, _), hits in zip(questions, recalled, strict=True)
     }
     for each in planned:
         if not hits.get(each.number) and (each.kinds or docs is not None or not each.query):
@@ -248,8 +248,8 @@ def _with_both_sides(context: MemoryContext, reader: Actor, chosen: list[Hit]) -
         for rival in hit.contradicted_by:
             against.setdefault(hit.memory.id, set()).add(rival)
             against.setdefault(rival, set()).add(hit.memory.id)
-    known = {hit.memory.id for hit in chosen}
-    missing = sorted(set(against) - known)
+    chosen_ids = {hit.memory.id for hit in chosen}
+    missing = sorted(set(against) - chosen_ids)
     if not against:
         return chosen
     rivals = {hit.memory.id: hit for hit in hits_of(context, reader, missing)}
@@ -355,9 +355,9 @@ def _counted(
         concluded = sorted(i.memory_id for i in section.items if docs.get(i.memory_id) in derived)
         section = section.replace(derived_ids=tuple(concluded))
         if may_inspect:
-            asked = set(query_terms(each.query))
+            terms = set(query_terms(each.query))
             hidden = sum(
-                (not each.kinds or kind in each.kinds) and (not asked or bool(asked & said))
+                (not each.kinds or kind in each.kinds) and (not terms or bool(terms & said))
                 for kind, said in words
             )
             near = {

@@ -133,10 +133,10 @@ class Desk:
         self.context.gate.require(self.actor, "read", self.scope)
         last = None if before is None else (self.load(before).created_at, before)
         with self.context.store.database.read() as connection:
-            found = scopes.find(connection, [self.scope])
-            if not found:
+            places = scopes.find(connection, [self.scope])
+            if not places:
                 return []
-            rows = synthesis_rows.runs_of(connection, found[0].id, limit=limit, before=last)
+            rows = synthesis_rows.runs_of(connection, places[0].id, limit=limit, before=last)
             runs = [self._run_of(connection, row) for row in rows]
         bare: dict[str, Any] = {"plan": (), "sections": (), "draft": (), "verification": None}
         return [run.replace(**bare) for run in runs if run is not None]
@@ -146,10 +146,10 @@ class Desk:
         scope = scopes.get_by_id(connection, row["scope_id"]).scope
         decide = self.context.gate.decide
         body = json.loads(row["body"])
-        known = {name: row[name] for name in _OF_ROW if name in row}
+        of_row = {name: row[name] for name in _OF_ROW if name in row}
         if not body:
             body = {"request": {}}
-        run = SynthesisRun.load({**body, **known, "scope": scope.dump()})
+        run = SynthesisRun.load({**body, **of_row, "scope": scope.dump()})
         read = (scope, *run.request.scopes)
         if not all(decide(connection, self.actor, "read", each).allowed for each in read):
             return None
@@ -166,8 +166,8 @@ class Desk:
         changed: dict[int, set[int]] = {}
         for section in sections:
             for item in section.items:
-                known = stored.get(item.memory_id)
-                is_same = known is not None and known.memory.version == item.version
+                current = stored.get(item.memory_id)
+                is_same = current is not None and current.memory.version == item.version
                 if not (is_same and item.memory_id in shown):
                     changed.setdefault(section.number, set()).add(item.handle)
         return changed
@@ -195,10 +195,10 @@ def withheld(run: SynthesisRun, shown: set[str]) -> SynthesisRun:
     """
     if all(item.memory_id in shown for section in run.sections for item in section.items):
         return run
-    sections, kept = [], dict[int, set[int]]()
+    sections, handles = [], dict[int, set[int]]()
     for section in run.sections:
         items = tuple(item for item in section.items if item.memory_id in shown)
-        kept[section.number] = {item.handle for item in items}
+        handles[section.number] = {item.handle for item in items}
         sources = tuple(dict.fromkeys(each for item in items for each in item.source_ids))
         is_whole = len(items) == len(section.items)
         sections.append(
@@ -216,7 +216,7 @@ def withheld(run: SynthesisRun, shown: set[str]) -> SynthesisRun:
             sentences=tuple(
                 each
                 for each in section.sentences
-                if each.cites and kept.get(section.number, set()).issuperset(each.cites)
+                if each.cites and handles.get(section.number, set()).issuperset(each.cites)
             )
         )
         for section in run.draft

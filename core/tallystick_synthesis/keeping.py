@@ -34,31 +34,31 @@ def remember(
     has changed since the preview.
     """
     run = desk.load(run_id, own=True)
-    known = run.verification
-    if known is None or run.stage not in ("verified", "remembered"):
+    verification = run.verification
+    if verification is None or run.stage not in ("verified", "remembered"):
         raise conflict(run, "it was not verified", "Verify it first.")
     decision = desk.context.gate.require(desk.actor, "write", desk.scope)
     # Nothing is kept by what was true when it was verified: it is checked again.
     now_checked = check(desk, run)
-    if now_checked.verdict.startswith(_BLOCKED) or now_checked.digest != known.digest:
+    if now_checked.verdict.startswith(_BLOCKED) or now_checked.digest != verification.digest:
         raise conflict(run, now_checked.verdict, "Refresh the run, or verify it again.")
     require_home(desk, run.request, run.sections)
     text = markdown_of(run)
     with desk.context.store.database.read() as connection:
-        found = scopes.find(connection, [desk.scope])
+        rows = scopes.find(connection, [desk.scope])
         before = _artifact_before(desk, connection, run)
     preview = ArtifactPreview(
         mode="preview",
         id=run.id,
-        verdict=known.verdict,
+        verdict=verification.verdict,
         replaces=before,
         text_hash=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
         sections=len(run.draft),
         sources=len({each for section in run.sections for each in section.source_ids}),
         readers=desk.scope,
     )
-    confirmation = Confirmation(desk.context.gate, found[0].secret, _PURPOSE, desk.actor)
-    content: Any = [run.id, known.digest, preview.dump()]
+    confirmation = Confirmation(desk.context.gate, rows[0].secret, _PURPOSE, desk.actor)
+    content: Any = [run.id, verification.digest, preview.dump()]
     now = desk.context.store.clock.now()
     if mode == "preview":
         token, expires_at = confirmation.token(content, now=now)
@@ -76,9 +76,9 @@ def remember(
             recordings = (*run.recordings, step.run.id)
             return run.replace(stage="remembered", artifact_id=stored, recordings=recordings)
 
-        kept = desk.store(run, known_at=run.updated_at, event="synthesis.remember", also=keep)
-        step.record("memory_write", None, summary={"memories": [kept.artifact_id]})
-    return preview.replace(mode="apply", memory_id=kept.artifact_id)
+        artifact = desk.store(run, known_at=run.updated_at, event="synthesis.remember", also=keep)
+        step.record("memory_write", None, summary={"memories": [artifact.artifact_id]})
+    return preview.replace(mode="apply", memory_id=artifact.artifact_id)
 
 
 def _artifact_before(desk: Desk, connection: Any, run: SynthesisRun) -> str | None:
@@ -101,8 +101,8 @@ def _keep(
 
 
 def _prepare(desk: Desk, run: SynthesisRun, text: str, preview: ArtifactPreview) -> PreparedMemory:
-    known = run.verification
-    assert known is not None
+    verification = run.verification
+    assert verification is not None
     cited = {
         section.number: {handle for each in section.sentences for handle in each.cites}
         for section in run.draft
@@ -129,15 +129,15 @@ def _prepare(desk: Desk, run: SynthesisRun, text: str, preview: ArtifactPreview)
         "synthesis": run.id,
         "output_type": run.request.output_type,
         "audience": run.request.audience,
-        "verdict": known.verdict,
+        "verdict": verification.verdict,
         "text_hash": preview.text_hash,
         "draft_digest": run.draft_digest,
-        "unresolved": len(known.unsettled) + len(known.contradictions),
+        "unresolved": len(verification.unsettled) + len(verification.contradictions),
         "verification": {
-            "sentences": known.sentences,
-            "quoted": known.quoted,
-            "gaps": list(known.gaps),
-            "digest": known.digest,
+            "sentences": verification.sentences,
+            "quoted": verification.quoted,
+            "gaps": list(verification.gaps),
+            "digest": verification.digest,
         },
         "decided_by": desk.actor.user,
         "freshness_at": min(ages) if ages else None,
@@ -170,8 +170,8 @@ def refresh(desk: Desk, run_id: str) -> SynthesisRun:
     with desk.step("refresh", run.id) as step:
         stay = [each for each in run.sections if each.number not in changed]
         anew = [each for each in run.plan if each.number in changed]
-        made = collect_sections(desk, run.request, anew, stay)
-        sections = tuple(sorted((*stay, *made), key=lambda each: each.number))
+        collected = collect_sections(desk, run.request, anew, stay)
+        sections = tuple(sorted((*stay, *collected), key=lambda each: each.number))
         require_home(desk, run.request, sections)
         note_read(step, sections)
         before = {section.number: section for section in run.draft}

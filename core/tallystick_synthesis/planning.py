@@ -93,13 +93,13 @@ def plan_sections(desk: Desk, request: SynthesisRequest) -> tuple[PlannedSection
     outline = request.outline or template_of(request.output_type).outline
     flat = list(_flatten(outline, ()))
     found = _evidence(desk, request, flat)
-    told = told_by_communities(desk, request, [each.section for each in flat], _LATEST)
+    told_ids = told_by_communities(desk, request, [each.section for each in flat], _LATEST)
     every = (request.query, *(each.section.query for each in flat))
     planned = []
     for number, (path, section) in enumerate(flat, 1):
         query = section_query(request, section)
         hits = _fitting(section, found, is_only=not any(every))
-        support = {each.memory.id for each in hits}.union(told if section.communities else ())
+        support = {each.memory.id for each in hits}.union(told_ids if section.communities else ())
         gap = None if support or section.sections else NO_EVIDENCE
         planned.append(
             PlannedSection(
@@ -127,8 +127,8 @@ def section_query(request: SynthesisRequest, section: OutlineSection) -> str:
 def _evidence(desk: Desk, request: SynthesisRequest, flat: Sequence[_Flat]) -> list[Hit]:
     readable, reader = scopes_of(desk, request), desk.reader(request)
     docs = asked_docs(desk, request)
-    asked = [request.query, *(section_query(request, each.section) for each in flat)]
-    query = " ".join(dict.fromkeys(each for each in asked if each.strip()))
+    texts = [request.query, *(section_query(request, each.section) for each in flat)]
+    query = " ".join(dict.fromkeys(each for each in texts if each.strip()))
     hits: dict[str, Hit] = {}
     if query:
         looked = RecallRequest(limit=_LOOKED_AT, docs=docs)
@@ -143,9 +143,9 @@ def _evidence(desk: Desk, request: SynthesisRequest, flat: Sequence[_Flat]) -> l
     return [each for each in hits.values() if is_evidence(each.memory)]
 
 
-def _fitting(section: OutlineSection, found: Sequence[Hit], *, is_only: bool) -> list[Hit]:
+def _fitting(section: OutlineSection, hits: Sequence[Hit], *, is_only: bool) -> list[Hit]:
     """Return the memories that may support a section: of its kinds, or with a word of its own."""
-    hits = [each for each in found if not section.kinds or each.memory.kind in section.kinds]
+    hits = [each for each in hits if not section.kinds or each.memory.kind in section.kinds]
     if section.kinds or is_only:
         return hits
     words = set(query_terms(f"{section.title} {section.query}"))

@@ -62,7 +62,7 @@ def complete(
     context: MemoryContext,
     actor: Actor,
     task_id: str,
-    said: Completion,
+    completion: Completion,
     *,
     if_version: int | None,
     idempotency_key: str | None,
@@ -78,13 +78,19 @@ def complete(
             before = context.visible(connection, actor, task_id, "correct")
             blockers = _blockers(connection, context, actor, before.memory)
         require_task(before.memory)
-        drafts = _draft(context, actor, before.memory, blockers, said)
+        drafts = _draft(context, actor, before.memory, blockers, completion)
 
         def unit(
             tx: Connection, before: memories.Stored = before, drafts: _Drafts = drafts
         ) -> dict[str, Any] | None:
             current = context.visible(tx, actor, task_id, "correct")
-            request = [task_id, said.hours, said.learnings, said.reason, if_version]
+            request = [
+                task_id,
+                completion.hours,
+                completion.learnings,
+                completion.reason,
+                if_version,
+            ]
             call = IdempotentCall(current.scope, "complete_task", idempotency_key, request)
             answered = call.read_answer(tx)
             if answered is not None:
@@ -96,7 +102,7 @@ def complete(
             if current.memory.version != drafts.version:
                 return None  # it changed since it was read: made anew of what it says now
             write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
-            result = _store(write, current, drafts, said)
+            result = _store(write, current, drafts, completion)
             call.keep(tx, result, at=write.now)
             return result
 
@@ -130,14 +136,14 @@ def _draft(
     actor: Actor,
     task: Memory,
     blockers: Sequence[_Blocker],
-    said: Completion,
+    completion: Completion,
 ) -> _Drafts:
-    learned = [each.strip() for each in said.learnings if each.strip()]
+    learned = [each.strip() for each in completion.learnings if each.strip()]
     attributes = {name: task.attributes[name] for name in _OF_EPISODE if task.attributes.get(name)}
     project = project_of(task)
     if project is not None:
         attributes["project"] = project
-    of_hours = {} if said.hours is None else {"hours": said.hours}
+    of_hours = {} if completion.hours is None else {"hours": completion.hours}
     episode = NewMemory(
         content="\n".join([task.content, *learned]),
         kind="episode",
@@ -195,7 +201,7 @@ def _prepare(
 
 
 def _store(
-    write: MemoryWrite, current: memories.Stored, drafts: _Drafts, said: Completion
+    write: MemoryWrite, current: memories.Stored, drafts: _Drafts, completion: Completion
 ) -> dict[str, Any]:
     """Store the end of a task and what is made of it, within the transaction."""
     task = current.memory
@@ -207,15 +213,15 @@ def _store(
     )
     episode = _ingest(write, current, replace(drafts.episode, new=new))
     attributes: JsonObject = {**task.attributes, "status": "done"}
-    if said.hours is not None:
-        attributes["hours"] = said.hours
+    if completion.hours is not None:
+        attributes["hours"] = completion.hours
     apply_modify(
         write,
         write.permit(current, "correct"),
         task.replace(attributes=attributes),
         None,
         ["attributes"],
-        said.reason,
+        completion.reason,
     )
     result: dict[str, Any] = {
         "episode_id": episode.id,
@@ -289,12 +295,12 @@ def _note_progress(
         for each in memories.latest(tx, ids, kinds=("task",), states=("active",), limit=_TASKS)
         if project_of(each.memory) == project
     ]
-    done = statuses.count("done")
+    done_count = statuses.count("done")
     total = len(statuses) - statuses.count("cancelled")
-    progress: JsonObject = {"done": done, "open": sum(each not in OVER for each in statuses)}
-    result: dict[str, Any] = {"done": done, "total": total}
-    known = memories.latest(tx, ids, kinds=("project",), states=("active",), limit=_TASKS)
-    stored = next((each for each in known if _is_named(each.memory, project)), None)
+    progress: JsonObject = {"done": done_count, "open": sum(each not in OVER for each in statuses)}
+    result: dict[str, Any] = {"done": done_count, "total": total}
+    projects = memories.latest(tx, ids, kinds=("project",), states=("active",), limit=_TASKS)
+    stored = next((each for each in projects if _is_named(each.memory, project)), None)
     if stored is None:
         attributes: JsonObject = {"project": project, "progress": progress}
         new = draft.new.model_copy(update={"attributes": attributes})

@@ -40,30 +40,30 @@ def contradictions(
     """Return for each of these memories, which the actor may read, those that contradict it and
     that the actor may read too; memories without any are left out.
     """
-    asked = {each.doc: each for each in among if _holds(each.memory, now)}
-    if not asked:
+    shown = {each.doc: each for each in among if _holds(each.memory, now)}
+    if not shown:
         return {}
-    links = edges.contradictions(connection, sorted(asked))
+    links = edges.contradictions(connection, sorted(shown))
     docs = {doc for link in links if link.is_open for doc in (link.from_doc, link.to_doc)}
-    docs |= set(_docs_of_subjects(connection, asked.values()))
-    known = asked | _readable(connection, context, actor, docs - asked.keys(), now)
+    docs |= set(_docs_of_subjects(connection, shown.values()))
+    readable = shown | _readable(connection, context, actor, docs - shown.keys(), now)
     pairs = {_pair(link.from_doc, link.to_doc) for link in links if link.is_open}
     settled = {_pair(link.from_doc, link.to_doc) for link in links} - pairs
-    pairs |= _pairs_of_subjects({doc: each.memory for doc, each in known.items()}) - settled
+    pairs |= _pairs_of_subjects({doc: each.memory for doc, each in readable.items()}) - settled
     rivals: dict[str, list[Memory]] = {}
-    for one, other in pairs:
-        for doc, rival in ((one, other), (other, one)):
-            if doc in asked and rival in known:
-                rivals.setdefault(known[doc].memory.id, []).append(known[rival].memory)
+    for first, second in pairs:
+        for doc, rival in ((first, second), (second, first)):
+            if doc in shown and rival in readable:
+                rivals.setdefault(readable[doc].memory.id, []).append(readable[rival].memory)
     return {
-        memory_id: tuple(each.id for each in sorted(found, key=_rank))
-        for memory_id, found in rivals.items()
+        memory_id: tuple(each.id for each in sorted(others, key=_rank))
+        for memory_id, others in rivals.items()
     }
 
 
-def _docs_of_subjects(connection: Connection, asked: Iterable[memories.Stored]) -> list[int]:
+def _docs_of_subjects(connection: Connection, shown: Iterable[memories.Stored]) -> list[int]:
     """Return the memories with the subject of one of these, newest first."""
-    valued = [each for each in asked if each.memory.subject is not None]
+    valued = [each for each in shown if each.memory.subject is not None]
     if not valued:
         return []
     scope_ids = sorted({each.scope_id for each in valued})
@@ -77,11 +77,11 @@ def _readable(
     """Return those of these memories that hold and that the actor may read."""
     others = memories.get_docs(connection, docs) if docs else {}
     return {
-        doc: other
-        for doc, other in others.items()
-        if _holds(other.memory, now)
-        and other.memory.kind != STORE_ITEM
-        and context.gate.decide(connection, actor, "read", other.memory.scope).allowed
+        doc: second
+        for doc, second in others.items()
+        if _holds(second.memory, now)
+        and second.memory.kind != STORE_ITEM
+        and context.gate.decide(connection, actor, "read", second.memory.scope).allowed
     }
 
 
@@ -95,15 +95,15 @@ def _pairs_of_subjects(among: Mapping[_Key, Memory]) -> set[tuple[_Key, _Key]]:
     return {
         _pair(one_key, other_key)
         for group in values.values()
-        for (one_key, one), (other_key, other) in combinations(group, 2)
-        if one.content != other.content
+        for (one_key, first), (other_key, second) in combinations(group, 2)
+        if first.content != second.content
         # One text says several things about its subject.
-        and _source_ids(one).isdisjoint(_source_ids(other))
+        and _source_ids(first).isdisjoint(_source_ids(second))
     }
 
 
-def _pair(one: _Key, other: _Key) -> tuple[_Key, _Key]:
-    return min(one, other), max(one, other)
+def _pair(first: _Key, second: _Key) -> tuple[_Key, _Key]:
+    return min(first, second), max(first, second)
 
 
 def pairs_among(
@@ -117,7 +117,7 @@ def pairs_among(
     of those that this tally does not have by their subject.
     """
     others = {each.id: each for each in candidates if each.id not in contradicted_by}
-    known = dict(contradicted_by)
+    by_id = dict(contradicted_by)
     if others:
         ids = list(others)
         with context.store.database.read() as connection:
@@ -128,11 +128,11 @@ def pairs_among(
                 if context.gate.decide(connection, actor, "read", each.memory.scope).allowed
             ]
             now = context.store.clock.now()
-            known |= contradictions(connection, context, actor, stored, now)
+            by_id |= contradictions(connection, context, actor, stored, now)
         for each in stored:
             del others[each.memory.id]
     here = {each.id for each in candidates}
-    pairs = {_pair(one, other) for one, rivals in known.items() for other in rivals}
+    pairs = {_pair(first, second) for first, rivals in by_id.items() for second in rivals}
     return tuple(sorted({pair for pair in pairs if here >= {*pair}} | _pairs_of_subjects(others)))
 
 
@@ -179,7 +179,7 @@ def disagreements(
     """
     number_of = {memory.id: number for number, memory in shown}
     ranked = sorted((memory for _, memory in shown), key=_rank)
-    told: list[tuple[int, int, str]] = []
+    sentences: list[tuple[int, int, str]] = []
     better: dict[str, set[str]] = {}
     for memory in ranked:
         rivals = set(contradicted_by.get(memory.id, ()))
@@ -189,8 +189,8 @@ def disagreements(
             if better[winner.id] & better[memory.id]:
                 continue
             low, high = sorted((number_of[memory.id], number_of[winner.id]))
-            told.append((low, high, _why(number_of[winner.id], winner, memory)))
-    return [f"{low} and {high} disagree{why}" for low, high, why in sorted(told)]
+            sentences.append((low, high, _why(number_of[winner.id], winner, memory)))
+    return [f"{low} and {high} disagree{why}" for low, high, why in sorted(sentences)]
 
 
 def disagreements_of(shown: Iterable[Hit]) -> list[str]:

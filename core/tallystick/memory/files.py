@@ -136,8 +136,8 @@ def list_files(context: MemoryContext, actor: Actor, scope: Scope) -> list[File]
     with context.store.database.read() as connection:
         rows = [
             row
-            for found in scopes.find(connection, [scope])
-            for row in items.files(connection, found.id, now)
+            for place in scopes.find(connection, [scope])
+            for row in items.files(connection, place.id, now)
         ]
         stored = memories.get_docs(connection, [row.doc for row in rows])
     files = [File(row.key, stored[row.doc].memory) for row in rows if row.doc in stored]
@@ -152,8 +152,8 @@ def list_paths(context: MemoryContext, actor: Actor, scope: Scope) -> list[str]:
     with context.store.database.read() as connection:
         return [
             row.key
-            for found in scopes.find(connection, [scope])
-            for row in items.files(connection, found.id, now)
+            for place in scopes.find(connection, [scope])
+            for row in items.files(connection, place.id, now)
         ]
 
 
@@ -162,8 +162,8 @@ def get_file(context: MemoryContext, actor: Actor, scope: Scope, path: str) -> F
     context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
     with context.store.database.read() as connection:
-        found = scopes.find(connection, [scope])
-        stored = _file_at(connection, found[0].id, path, now) if found else None
+        rows = scopes.find(connection, [scope])
+        stored = _file_at(connection, rows[0].id, path, now) if rows else None
     context.gate.log_read(actor, "get", [scope], results=int(stored is not None))
     return None if stored is None else File(path, stored.memory)
 
@@ -191,9 +191,9 @@ def list_lines(
             for kind in memories.loose_kinds(connection, row.id):
                 if kind == STORE_ITEM or (kinds and kind not in kinds):
                     continue
-                found = _lines(connection, context, actor, row.id, kind, files, now)
-                if found.memories:
-                    lines[kind] = found
+                view = _lines(connection, context, actor, row.id, kind, files, now)
+                if view.memories:
+                    lines[kind] = view
     results = sum(len(each.memories) for each in lines.values())
     context.gate.log_read(actor, "list", [scope], results=results)
     return lines

@@ -259,8 +259,8 @@ def find_items(
     text = (query or "").strip()
     with context.store.database.read() as connection:
         scope_ids = [row.id for row in scopes.find(connection, [scope])]
-        wanted = None if text else offset + limit
-        rows = _living(connection, scope_ids[0], prefix, now, keep, wanted) if scope_ids else []
+        most = None if text else offset + limit
+        rows = _living(connection, scope_ids[0], prefix, now, keep, most) if scope_ids else []
     scores: dict[int, float] = {}
     if text:
         rows, scores = _rank_rows(context, actor, scope, text, rows, offset + limit)
@@ -285,23 +285,23 @@ def _living(
     prefix: Sequence[str],
     now: int,
     keep: Callable[[dict[str, Any]], bool] | None,
-    wanted: int | None,
+    most: int | None,
 ) -> list[items.Row]:
     """Return the addresses beneath `prefix` whose items pass `keep`, the last changed first: the
-    first `wanted`, or all. Values are read page by page, and none where nothing looks at them.
+    first `most`, or all. Values are read page by page, and none where nothing looks at them.
     """
     if keep is None:
-        return items.living(connection, scope_id, prefix, now, limit=wanted)
-    found: list[items.Row] = []
-    offset, page = 0, _PAGE if wanted is None else min(_PAGE, 2 * max(1, wanted))
-    while wanted is None or len(found) < wanted:
+        return items.living(connection, scope_id, prefix, now, limit=most)
+    matching: list[items.Row] = []
+    offset, page = 0, _PAGE if most is None else min(_PAGE, 2 * max(1, most))
+    while most is None or len(matching) < most:
         rows = items.living(connection, scope_id, prefix, now, limit=page, offset=offset)
         stored = memories.get_docs(connection, [row.doc for row in rows])
-        found += [row for row in rows if keep(item_value(stored[row.doc].memory.content))]
+        matching += [row for row in rows if keep(item_value(stored[row.doc].memory.content))]
         if len(rows) < page:
             break
         offset, page = offset + page, _PAGE
-    return found
+    return matching
 
 
 def _rank_rows(
@@ -323,9 +323,9 @@ def _rank_rows(
     )
     hits = recall(context, actor, [scope], query, request, logged=False)
     with context.store.database.read() as connection:
-        found = memories.get_many(connection, [hit.memory.id for hit in hits])
+        stored_hits = memories.get_many(connection, [hit.memory.id for hit in hits])
     place_of = {hit.memory.id: place for place, hit in enumerate(hits)}
-    places = {stored.doc: place_of[stored.memory.id] for stored in found}
+    places = {stored.doc: place_of[stored.memory.id] for stored in stored_hits}
     scores = _similarities(context, scope, query, docs)
     ordered = sorted(rows, key=lambda row: scores.get(row.doc, -2.0), reverse=True)
     ordered.sort(key=lambda row: places.get(row.doc, len(places)))

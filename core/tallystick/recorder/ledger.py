@@ -77,9 +77,9 @@ def read_ledger(path: Path, *, foil: Foil | None = None) -> Ledger:
         problems.append(journal.ChainProblem(STREAM, f"an entry is not readable: {error}"))
     if foil is not None and not _passes(lines, foil, anchor.head):
         cut = foil.count > len(lines)
-        told = "it has fewer entries than the head that you kept: its end was cut off"
+        cut_text = "it has fewer entries than the head that you kept: its end was cut off"
         other = "it does not pass through the head that you kept: it was written anew"
-        problems.append(journal.ChainProblem(STREAM, told if cut else other))
+        problems.append(journal.ChainProblem(STREAM, cut_text if cut else other))
     return Ledger(
         ok=not problems,
         ending="torn" if tail else "whole" if lines else "empty",
@@ -116,17 +116,26 @@ def _lines(content: bytes) -> tuple[list[_Line], bytes, list[journal.ChainProble
 def _line(text: bytes) -> _Line | None:
     """Return a line, or None for bytes that `append` does not write."""
     try:
-        said: Any = strict_json(text)
-        if not isinstance(said, dict) or said.keys() != _FIELDS or canonical_json(said) != text:
+        fields: Any = strict_json(text)
+        if (
+            not isinstance(fields, dict)
+            or fields.keys() != _FIELDS
+            or canonical_json(fields) != text
+        ):
             return None
-        body = said["body"]
-        kinds = (type(said["position"]), type(said["previous"]), type(said["digest"]), type(body))
+        body = fields["body"]
+        kinds = (
+            type(fields["position"]),
+            type(fields["previous"]),
+            type(fields["digest"]),
+            type(body),
+        )
         if kinds != (int, str, str, dict):
             return None
         return _Line(
-            said["position"],
-            said["previous"],
-            said["digest"],
+            fields["position"],
+            fields["previous"],
+            fields["digest"],
             canonical_json(body).decode(),
             *(body.get(name) for name in ("audit_id", "event", "subject_id")),
         )
@@ -177,21 +186,23 @@ class Appender:
         moment = time.time_ns() // 1_000 if at is None else at
         audit_id = (ids or UuidIds()).new()
         actor = Actor(user=by)
-        made = journal.chain_entry(
+        entry = journal.chain_entry(
             journal.Event(
                 STREAM, event, actor, moment, audit_id, subject_id=subject_id, details=details
             ),
             self._end,
         )
-        said = {
-            "body": strict_json(made.text),
-            "digest": made.digest,
-            "position": made.position,
-            "previous": made.previous,
+        fields = {
+            "body": strict_json(entry.text),
+            "digest": entry.digest,
+            "position": entry.position,
+            "previous": entry.previous,
         }
-        _write(self._path, canonical_json(said) + b"\n")
-        self._end = journal.End(made.position + 1, made.digest)
-        line = _Line(made.position, made.previous, made.digest, made.text, audit_id, event, None)
+        _write(self._path, canonical_json(fields) + b"\n")
+        self._end = journal.End(entry.position + 1, entry.digest)
+        line = _Line(
+            entry.position, entry.previous, entry.digest, entry.text, audit_id, event, None
+        )
         self.entries.append(journal.read_row(line))
         return self.entries[-1]
 

@@ -158,10 +158,10 @@ class MemoryTree:
             self._require_no_file_above(place, path)
             edits = [self._new_file(place, path, file_text)]
         try:
-            done = self._commit("create", place, edits)
+            edited = self._commit("create", place, edits)
         except Conflict as error:
             raise Conflict(f"File {path} already exists") from error
-        return f"File created successfully at: {path}{_warnings(done)}"
+        return f"File created successfully at: {path}{_warnings(edited)}"
 
     def str_replace(self, path: str, old_str: str, new_str: str = "") -> str:
         """Replace a text that appears once in a file. Raises as `create`, and VersionConflict where
@@ -181,17 +181,17 @@ class MemoryTree:
             after = changed.split("\n")
             after = after[first : len(after) - 1 - max(tail, 0)]
             seen = self._seen.among(self._reader, [line.memory for line in before])
-            done = self._commit("str_replace", place, edits_of(view.kind, before, after, seen))
+            edited = self._commit("str_replace", place, edits_of(view.kind, before, after, seen))
             changed = self._lines(place).text
         else:
             assert file is not None
-            done = self._rewrite("str_replace", place, file, changed)
+            edited = self._rewrite("str_replace", place, file, changed)
             stored = self._file(place, path)
             changed = stored.text
         snippet = self._snippet(place, changed, first)
         return (
             "The memory file has been edited. Here is the snippet showing the change (with line "
-            f"numbers):\n{snippet}{_warnings(done)}"
+            f"numbers):\n{snippet}{_warnings(edited)}"
         )
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
@@ -202,8 +202,10 @@ class MemoryTree:
         if place.kind is not None:
             count = len(self._lines(place).lines)
             _require_line(insert_line, count)
-            done = self._commit("insert", place, self._added_lines(place, insert_text.split("\n")))
-            return f"The file {path} has been edited.{_warnings(done)}"
+            edited = self._commit(
+                "insert", place, self._added_lines(place, insert_text.split("\n"))
+            )
+            return f"The file {path} has been edited.{_warnings(edited)}"
         file = self._file(place, path)
         lines = file.text.split("\n")
         if lines[-1] == "":
@@ -211,8 +213,8 @@ class MemoryTree:
         _require_line(insert_line, len(lines))
         lines.insert(insert_line, insert_text.rstrip("\n"))
         text = "\n".join(lines)
-        done = self._rewrite("insert", place, file, text if text.endswith("\n") else f"{text}\n")
-        return f"The file {path} has been edited.{_warnings(done)}"
+        edited = self._rewrite("insert", place, file, text if text.endswith("\n") else f"{text}\n")
+        return f"The file {path} has been edited.{_warnings(edited)}"
 
     def delete(self, path: str) -> str:
         """Forget a file, a folder of files, or all memories of a kind. Raises as `str_replace`."""
@@ -359,8 +361,8 @@ class MemoryTree:
     def _lines(self, place: Place) -> _View:
         assert place.scope is not None
         assert place.kind is not None
-        found = files.list_lines(self._context, self._actor, place.scope, [place.kind])
-        return self._view_of(place.kind, found.get(place.kind, Lines(())))
+        lines = files.list_lines(self._context, self._actor, place.scope, [place.kind])
+        return self._view_of(place.kind, lines.get(place.kind, Lines(())))
 
     def _view_of(self, kind: str, lines: Lines) -> _View:
         shown = tuple(lines_of(lines.memories, self._context.redactor))
@@ -376,16 +378,16 @@ class MemoryTree:
                 raise InvalidInput(
                     f"{place.path} has more memories than it shows. Remove lines of it instead."
                 )
-            found: list[tuple[str | None, Memory]] = [(None, line.memory) for line in view.lines]
+            located: list[tuple[str | None, Memory]] = [(None, line.memory) for line in view.lines]
         else:
-            found = [
+            located = [
                 (file.path, file.memory)
                 for file in self._files(place)
                 if file.path == place.path or file.path.startswith(f"{place.path}/")
             ]
-        if not found:
+        if not located:
             raise NotFound(absence)
-        return found
+        return located
 
     # Reading
 
@@ -539,8 +541,8 @@ class MemoryTree:
         with suppress(NotFound):
             memory = self._view.get(memory_id)
             lines = files.list_lines(self._context, self._actor, place.scope, [memory.kind])
-            found = lines.get(memory.kind, Lines(())).memories
-            if memory.scope == place.scope and memory.id in {each.id for each in found}:
+            shown = lines.get(memory.kind, Lines(())).memories
+            if memory.scope == place.scope and memory.id in {each.id for each in shown}:
                 return memory
         raise InvalidInput(
             f"The handle {handle} is that of no line in another file of this scope. Write a new "
@@ -589,7 +591,7 @@ class MemoryTree:
                     self._view._admit(limited, count=count)
             if self._permission is not None:
                 edits = self._permission.changes(edits, is_file=place.kind is None)
-            done = files.edit(
+            edited = files.edit(
                 self._context,
                 self._view._traced_actor,
                 place.scope,
@@ -597,11 +599,11 @@ class MemoryTree:
                 reason=f"{_REASON}: {command}",
                 correlation_id=call.correlation_id,
             )
-            self._note(done)
-            changed = [{"id": each.id, "status": each.status} for each in done]
+            self._note(edited)
+            changed = [{"id": each.id, "status": each.status} for each in edited]
             call.record("memory_write", {"path": place.path}, summary={"memories": changed})
         self._view._wake_worker()
-        return done
+        return edited
 
     def _note(self, shown: Iterable[Memory | Edited]) -> None:
         self._seen.note(self._reader, {each.id: each.version for each in shown})
@@ -638,10 +640,10 @@ def _require_line(line: int, count: int) -> None:
         )
 
 
-def _warnings(done: Sequence[Edited]) -> str:
-    warnings = dict.fromkeys(warning for each in done for warning in each.warnings)
-    known = sum(each.status == "duplicate" for each in done)
-    lines = [*warnings, *([f"{known} of these were known already"] if known else [])]
+def _warnings(edited: Sequence[Edited]) -> str:
+    warnings = dict.fromkeys(warning for each in edited for warning in each.warnings)
+    duplicates = sum(each.status == "duplicate" for each in edited)
+    lines = [*warnings, *([f"{duplicates} of these were known already"] if duplicates else [])]
     return "".join(f"\n({line})" for line in lines)
 
 

@@ -167,10 +167,10 @@ def choose_embedder(given: Any, settings: Settings) -> Embedder:
     if given is not None and not isinstance(given, str):
         return as_embedder(given)
     name = settings.embedder if given is None else given
-    made = named_embedder(name, allow_download=settings.allow_download)
-    if given is None and not getattr(made, "local", False):
+    embedder = named_embedder(name, allow_download=settings.allow_download)
+    if given is None and not getattr(embedder, "local", False):
         _require_allowed("embedder", name, settings)
-    return made
+    return embedder
 
 
 def choose_reranker(given: Reranker | str | None, settings: Settings) -> Reranker | None:
@@ -182,10 +182,10 @@ def choose_reranker(given: Reranker | str | None, settings: Settings) -> Reranke
     name = settings.reranker if given is None else given
     if name is None:
         return None
-    made = named_reranker(name, allow_download=settings.allow_download)
-    if given is None and not getattr(made, "local", False):
+    reranker = named_reranker(name, allow_download=settings.allow_download)
+    if given is None and not getattr(reranker, "local", False):
         _require_allowed("reranker", name, settings)
-    return made
+    return reranker
 
 
 def given_models(
@@ -218,10 +218,10 @@ def named_model(
     SettingsError for an adapter that is not installed, a model that its adapter cannot make, and
     one far away that is not allowed.
     """
-    made = _made(setting, name, SettingsError)
-    if not made.declaration.local:
+    model = _made(setting, name, SettingsError)
+    if not model.declaration.local:
         _require_allowed(setting, name, settings)
-    return made
+    return model
 
 
 def _made(
@@ -235,12 +235,12 @@ def _made(
             f"{', '.join(sorted(points)) or 'no adapter, as none is installed'}."
         )
     try:
-        made: StructuredModel = points[adapter].load()(model)
+        learner: StructuredModel = points[adapter].load()(model)
     except MissingExtra:
         raise
     except Exception as error:  # a runtime raises what it likes for a name, a package, a key
         raise error_type(f"{setting}: {name!r} cannot be made. {adapter} says: {error}") from error
-    return made
+    return learner
 
 
 def list_models(value: P | Sequence[P] | None) -> tuple[P, ...]:

@@ -97,14 +97,14 @@ def find_names(connection: Connection, scope_id: int, names: Iterable[str]) -> d
     """Return the entities of a scope with these names, by name; those that are unknown are left
     out.
     """
-    wanted = sorted(set(names))
-    found: dict[str, int] = {}
-    for start in range(0, len(wanted), 500):
+    ordered = sorted(set(names))
+    docs: dict[str, int] = {}
+    for start in range(0, len(ordered), 500):
         query = select(_n.c.name, _n.c.doc).where(
-            _n.c.scope_id == scope_id, _n.c.name.in_(wanted[start : start + 500])
+            _n.c.scope_id == scope_id, _n.c.name.in_(ordered[start : start + 500])
         )
-        found.update((row.name, row.doc) for row in connection.execute(query))
-    return found
+        docs.update((row.name, row.doc) for row in connection.execute(query))
+    return docs
 
 
 def names_in(connection: Connection, scope_ids: Iterable[int]) -> list[EntityName]:
@@ -213,13 +213,13 @@ def relations_of(connection: Connection, entities: Iterable[int]) -> list[Relati
     )
     relations: dict[int, RelationRow] = {}
     for row in connection.execute(query):
-        known = relations.get(row.id)
+        relation = relations.get(row.id)
         relations[row.id] = RelationRow(
             row.from_doc,
             row.name,
             row.to_doc,
-            (*(known.mentions if known else ()), row.doc),
-            max(known.confidence if known else 0, row.confidence),
+            (*(relation.mentions if relation else ()), row.doc),
+            max(relation.confidence if relation else 0, row.confidence),
         )
     return list(relations.values())
 
@@ -255,13 +255,15 @@ def drop_mentions(tx: Connection, doc: int) -> set[int]:
 
 
 def _drop_evidence(tx: Connection, docs: Sequence[int]) -> None:
-    said = list(
+    relation_ids = list(
         tx.execute(select(_rm.c.relation_id).where(_rm.c.doc.in_(docs)).distinct()).scalars()
     )
-    if said:
+    if relation_ids:
         tx.execute(delete(_rm).where(_rm.c.doc.in_(docs)))
         tx.execute(
-            delete(_r).where(_r.c.id.in_(said), ~exists().where(_rm.c.relation_id == _r.c.id))
+            delete(_r).where(
+                _r.c.id.in_(relation_ids), ~exists().where(_rm.c.relation_id == _r.c.id)
+            )
         )
 
 
@@ -343,9 +345,9 @@ def drift(connection: Connection) -> Drift:
     )
 
 
-def remove_drift(tx: Connection, found: Drift) -> None:
+def remove_drift(tx: Connection, drift: Drift) -> None:
     """Remove stray edges, relations that nothing says and communities of nothing."""
-    if found.strays:
-        tx.execute(delete(_e).where(_e.c.id.in_(found.strays)))
-    _remove_relations(tx, found.relations)
-    communities.remove_empty(tx, found.communities)
+    if drift.strays:
+        tx.execute(delete(_e).where(_e.c.id.in_(drift.strays)))
+    _remove_relations(tx, drift.relations)
+    communities.remove_empty(tx, drift.communities)

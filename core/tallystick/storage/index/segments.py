@@ -107,11 +107,11 @@ def remove(tx: Connection, scope_id: int) -> None:
 
 def count_damaged(connection: Connection) -> dict[int, int]:
     """Return the number of damaged pieces, by scope; reads every segment."""
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for scope_id, data in connection.execute(select(_s.c.scope_id, _s.c.data)):
         if _check_piece(bytes(data)) is None:
-            found[scope_id] = found.get(scope_id, 0) + 1
-    return found
+            counts[scope_id] = counts.get(scope_id, 0) + 1
+    return counts
 
 
 def find(
@@ -201,11 +201,11 @@ def read(connection: Connection, stored: StoredSegment) -> Corpus:
     """
     cache = _Pieces(stored)
     arrays: dict[str, Any] = {}
-    for name, (kept, dtype, shape, constant) in stored.about["arrays"].items():
+    for name, (stored_dtype, dtype, shape, constant) in stored.about["arrays"].items():
         if name in _PIECE:
-            arrays[name] = _Lazy(cache, name, kept, dtype, shape[0])
+            arrays[name] = _Lazy(cache, name, stored_dtype, dtype, shape[0])
         else:
-            arrays[name] = _whole(connection, stored, name, kept, dtype, shape, constant)
+            arrays[name] = _whole(connection, stored, name, stored_dtype, dtype, shape, constant)
     return thaw(stored.about, arrays)
 
 
@@ -234,7 +234,7 @@ def _whole(
     connection: Connection,
     stored: StoredSegment,
     name: str,
-    kept: str,
+    stored_dtype: str,
     dtype: str,
     shape: list[int],
     constant: bool,
@@ -251,7 +251,7 @@ def _whole(
         .order_by(_s.c.piece)
     )
     data = b"".join(_piece(stored, part) for part in connection.execute(query).scalars())
-    values = np.frombuffer(data, dtype=kept)
+    values = np.frombuffer(data, dtype=stored_dtype)
     if constant:
         if not len(values):
             raise SegmentGone(stored.scope_id, stored.revision)
@@ -281,14 +281,14 @@ class _Pieces:
         """Return some pieces of an array by their numbers. Raises SegmentGone, SegmentDamaged."""
         import numpy as np
 
-        found: dict[int, NDArray[Any]] = {}
+        pieces: dict[int, NDArray[Any]] = {}
         with self._guard:
             for number in numbers:
                 piece = self._held.get((name, number))
                 if piece is not None:
                     self._held.move_to_end((name, number))
-                    found[number] = piece
-        missing = [number for number in numbers if number not in found]
+                    pieces[number] = piece
+        missing = [number for number in numbers if number not in pieces]
         for start in range(0, len(missing), _AT_ONCE):
             connection = _CONNECTION.get()
             rows = _PIECES(
@@ -301,23 +301,25 @@ class _Pieces:
                 },
             )
             for number, data in rows:
-                found[number] = np.frombuffer(_piece(self._stored, data), dtype=dtype)
-        if len(found) < len(numbers):
+                pieces[number] = np.frombuffer(_piece(self._stored, data), dtype=dtype)
+        if len(pieces) < len(numbers):
             raise SegmentGone(self._stored.scope_id, self._stored.revision)
         with self._guard:
             for number in missing:
-                self._held[name, number] = found[number]
-                self._bytes += found[number].nbytes
+                self._held[name, number] = pieces[number]
+                self._bytes += pieces[number].nbytes
             while self._bytes > _KEPT:
                 self._bytes -= self._held.popitem(last=False)[1].nbytes
-        return found
+        return pieces
 
 
 class _Lazy:
     """An array in the database, of which parts are read."""
 
-    def __init__(self, pieces: _Pieces, name: str, kept: str, dtype: str, size: int) -> None:
-        self._pieces, self._name, self._kept, self._dtype = pieces, name, kept, dtype
+    def __init__(
+        self, pieces: _Pieces, name: str, stored_dtype: str, dtype: str, size: int
+    ) -> None:
+        self._pieces, self._name, self._kept, self._dtype = pieces, name, stored_dtype, dtype
         self._size = size
         self._of_piece = _PIECE[name]
 

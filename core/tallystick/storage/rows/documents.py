@@ -53,11 +53,11 @@ def find_document(connection: Connection, document_id: str) -> Row | None:
 
 def find_documents(connection: Connection, document_ids: Collection[str]) -> dict[str, Row]:
     """Return documents of any scope by their ids."""
-    wanted, found = sorted(document_ids), dict[str, Row]()
-    for start in range(0, len(wanted), _PAGE):
-        query = select(_d).where(_d.c.id.in_(wanted[start : start + _PAGE]))
-        found |= {row["id"]: dict(row) for row in connection.execute(query).mappings()}
-    return found
+    ids, rows = sorted(document_ids), dict[str, Row]()
+    for start in range(0, len(ids), _PAGE):
+        query = select(_d).where(_d.c.id.in_(ids[start : start + _PAGE]))
+        rows |= {row["id"]: dict(row) for row in connection.execute(query).mappings()}
+    return rows
 
 
 def documents_of(
@@ -103,17 +103,17 @@ def chunks_of(
     connection: Connection, document_ids: Collection[str]
 ) -> dict[str, list[StoredChunk]]:
     """Return the chunks of documents, those of earlier versions too, in their order."""
-    wanted, found = sorted(document_ids), dict[str, list[StoredChunk]]()
-    for start in range(0, len(wanted), _PAGE):
+    ids, chunks = sorted(document_ids), dict[str, list[StoredChunk]]()
+    for start in range(0, len(ids), _PAGE):
         query = (
             select(_c.c.document_id, _c.c.doc, _m.c.id, _c.c.position, _c.c.is_current)
             .join(_m, _m.c.doc == _c.c.doc)
-            .where(_c.c.document_id.in_(wanted[start : start + _PAGE]))
+            .where(_c.c.document_id.in_(ids[start : start + _PAGE]))
             .order_by(_c.c.document_id, _c.c.position)
         )
         for document_id, *chunk in connection.execute(query):
-            found.setdefault(document_id, []).append(StoredChunk(*chunk))
-    return found
+            chunks.setdefault(document_id, []).append(StoredChunk(*chunk))
+    return chunks
 
 
 def unembedded(
@@ -123,20 +123,20 @@ def unembedded(
     embedder, where its fingerprint is not known.
     """
     has_vector = _has_vector(fingerprint)
-    wanted, found = sorted(document_ids), set[str]()
-    for start in range(0, len(wanted), _PAGE):
+    ids, incomplete = sorted(document_ids), set[str]()
+    for start in range(0, len(ids), _PAGE):
         query = (
             select(_c.c.document_id)
             .join(_m, _m.c.doc == _c.c.doc)
             .where(
-                _c.c.document_id.in_(wanted[start : start + _PAGE]),
+                _c.c.document_id.in_(ids[start : start + _PAGE]),
                 _c.c.is_current,
                 _m.c.state == "active",
                 ~has_vector,
             )
         )
-        found |= set(connection.execute(query.distinct()).scalars())
-    return found
+        incomplete |= set(connection.execute(query.distinct()).scalars())
+    return incomplete
 
 
 def _has_vector(fingerprint: str | None) -> Exists:

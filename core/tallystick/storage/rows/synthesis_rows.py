@@ -19,8 +19,8 @@ _PAGE = 500
 
 def put_run(tx: Connection, row: Row) -> None:
     """Insert a run, or store it as it is now."""
-    done = tx.execute(update(_r).where(_r.c.id == row["id"]).values(**row))
-    if done.rowcount == 0:
+    result = tx.execute(update(_r).where(_r.c.id == row["id"]).values(**row))
+    if result.rowcount == 0:
         tx.execute(insert(_r), dict(row))
 
 
@@ -80,22 +80,22 @@ def destroy_quoting(tx: Connection, docs: Sequence[int]) -> None:
 def docs_of_sources(connection: Connection, source_ids: Collection[str]) -> set[int]:
     """Return the memories that were drawn from some sources, by number, of any scope."""
     links = tables.memory_sources
-    wanted, found = sorted(source_ids), set[int]()
-    for start in range(0, len(wanted), _PAGE):
-        query = select(links.c.doc).where(links.c.source_id.in_(wanted[start : start + _PAGE]))
-        found |= set(connection.execute(query).scalars())
-    return found
+    ids, docs = sorted(source_ids), set[int]()
+    for start in range(0, len(ids), _PAGE):
+        query = select(links.c.doc).where(links.c.source_id.in_(ids[start : start + _PAGE]))
+        docs |= set(connection.execute(query).scalars())
+    return docs
 
 
 def docs_linked(connection: Connection, kind: EdgeKind, to_docs: Collection[int]) -> set[int]:
     """Return the memories with a valid link of a kind to some others, by number, of any scope."""
     edges = tables.edges
-    wanted, found = sorted(to_docs), set[int]()
-    for start in range(0, len(wanted), _PAGE):
+    ids, docs = sorted(to_docs), set[int]()
+    for start in range(0, len(ids), _PAGE):
         query = select(edges.c.from_doc).where(
             edges.c.kind == kind,
-            edges.c.to_doc.in_(wanted[start : start + _PAGE]),
+            edges.c.to_doc.in_(ids[start : start + _PAGE]),
             edges.c.valid_until.is_(None),
         )
-        found |= set(connection.execute(query).scalars())
-    return found
+        docs |= set(connection.execute(query).scalars())
+    return docs

@@ -124,10 +124,10 @@ def drawn_from(connection: Connection, docs: Iterable[int], *, promoted: bool) -
     )
     while ahead:
         page, ahead = ahead[:_PAGE], ahead[_PAGE:]
-        found = set(connection.execute(drawn.where(_ed.c.to_doc.in_(page))).scalars()) - reached
-        found -= _said_too(connection, found)
-        reached |= found
-        ahead += sorted(found)
+        docs = set(connection.execute(drawn.where(_ed.c.to_doc.in_(page))).scalars()) - reached
+        docs -= _said_too(connection, docs)
+        reached |= docs
+        ahead += sorted(docs)
     return reached - first
 
 
@@ -325,13 +325,13 @@ def chained_texts(
     """Return the entries of journals, as `stream#position`, that contain one of `needles` in the
     bytes that their digest covers, or in the name of their stream: nothing can erase those.
     """
-    found = or_(
+    condition = or_(
         containment.contains(connection, _j.c.body, needles),
         containment.contains(connection, _j.c.stream, needles),
     )
     if streams is not None:
-        found = and_(found, _j.c.stream.in_(list(streams)))
-    query = select(_j.c.stream, _j.c.position).where(found).order_by(_j.c.sequence)
+        condition = and_(condition, _j.c.stream.in_(list(streams)))
+    query = select(_j.c.stream, _j.c.position).where(condition).order_by(_j.c.sequence)
     return [f"{row.stream}#{row.position}" for row in connection.execute(query)]
 
 
@@ -384,12 +384,12 @@ def _with_texts(
     subject_ids: Sequence[str],
     streams: Sequence[str] | None,
 ) -> ColumnElement[bool]:
-    found = or_(
+    in_texts = or_(
         containment.contains(connection, _j.c.texts, needles),
         _j.c.subject_id.in_(list(subject_ids)),
     )
     # Entries that commit to rows too lose their texts with these: `erase_recorded_texts`.
-    condition = and_(_j.c.texts.is_not(None), _j.c.event.not_in(WITH_ROW_TEXTS), found)
+    condition = and_(_j.c.texts.is_not(None), _j.c.event.not_in(WITH_ROW_TEXTS), in_texts)
     return condition if streams is None else and_(condition, _j.c.stream.in_(list(streams)))
 
 
