@@ -44,26 +44,26 @@ class NotesSource:
             raise NotOfFormat(f"{target!r} is no file that ends in .jsonl")
         return Corpus(id=f"notes:{path.as_posix()}", title=path.stem)
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Same as `SourceAdapter.records`."""
         self.corpus(target)
-        return with_checkpoints(self._lines(Path(target), int(checkpoint or 0), version_of), "0")
+        return with_checkpoints(self._lines(Path(target), int(checkpoint or 0), known), "0")
 
-    def _lines(self, path: Path, place: int, version_of: Known) -> Iterator[tuple[str, Yielded]]:
+    def _lines(self, path: Path, place: int, known: Known) -> Iterator[tuple[str, Yielded]]:
         with path.open("rb") as file:
             file.seek(place)
             for line in file:
                 begin, place = place, place + len(line)
-                yield str(place), self._note(line, begin, version_of)
+                yield str(place), self._note(line, begin, known)
 
-    def _note(self, line: bytes, begin: int, version_of: Known) -> Yielded:
+    def _note(self, line: bytes, begin: int, known: Known) -> Yielded:
         digest = hashlib.sha256(line.strip()).hexdigest()
         try:
             note = json.loads(line)
             identity, text = str(note["id"]), str(note["text"])
         except (ValueError, KeyError, TypeError) as error:
             return Skipped(f"byte {begin}", "not_of_format", f"a line that is no note: {error!r}")
-        if version_of(identity) == digest:
+        if known(identity) == digest:
             return Unchanged(identity)
         return SourceRecord(
             record_id=identity,

@@ -199,7 +199,7 @@ class SourceAdapter(Protocol):
         """
         ...
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Yield what comes after a checkpoint, or all; a Checkpoint after at most
         CHECKPOINT_RECORDS records or CHECKPOINT_BYTES, and one at the end.
 

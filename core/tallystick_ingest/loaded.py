@@ -38,13 +38,13 @@ class LoadedSource:
         """Same as `SourceAdapter.corpus`."""
         return Corpus(id=target, title=self._title, lists_all=self._lists_all)
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Same as `SourceAdapter.records`. A loader has no place to go on from: all is yielded, and
         what is stored already is not stored again.
         """
-        return with_checkpoints(self._items(version_of), "0")
+        return with_checkpoints(self._items(known), "0")
 
-    def _items(self, version_of: Known) -> Iterator[tuple[str, Yielded]]:
+    def _items(self, known: Known) -> Iterator[tuple[str, Yielded]]:
         places: Counter[str] = Counter()
         for number, item in enumerate(self._load(), start=1):
             yield str(number), _record(item, number, places)

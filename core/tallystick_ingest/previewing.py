@@ -132,13 +132,13 @@ def _read(
 
 
 def _version_of(context: MemoryContext, row: ScopeRow | None, key: str | None) -> Known:
-    def version_of(record_id: str) -> str | None:
+    def known(record_id: str) -> str | None:
         if row is None or key is None:
             return None
         with context.store.database.read() as connection:
             return source_rows.version_of(connection, row.id, key, stored_id(record_id))
 
-    return version_of
+    return known
 
 
 def _note(seen: _Seen, each: Yielded) -> None:

@@ -73,8 +73,8 @@ def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
     """Yield what comes after the last checkpoint, up to each further one."""
     adapter, records = reading.adapter, list[Yielded]()
     size, cursor = 0, reading.row["cursor"]
-    version_of = _version_of(context, reading.source)
-    for each in adapter.records(reading.row["target"], cursor, version_of):
+    known = _version_of(context, reading.source)
+    for each in adapter.records(reading.row["target"], cursor, known):
         if isinstance(each, Checkpoint):
             if records or each.cursor != cursor:
                 # One that says nothing new is no progress, and forgives no attempt.
@@ -98,14 +98,14 @@ def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
 def _version_of(context: MemoryContext, source: Source) -> Known:
     """Return what says which version of a record is stored."""
 
-    def version_of(record_id: str) -> str | None:
+    def known(record_id: str) -> str | None:
         if source.is_resync:
             return None
         name = stored_id(record_id)
         with context.store.database.read() as connection:
             return source_rows.version_of(connection, source.scope.id, source.key, name)
 
-    return version_of
+    return known
 
 
 def prepare_page(context: MemoryContext, reading: Reading, page: Page) -> Batch:

@@ -122,7 +122,7 @@ class CrawlSource:
         url = _start(target)
         return Corpus(id=f"crawl:{url}", title=urlsplit(url).netloc)
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Same as `SourceAdapter.records`. A cursor holds what is still to be read and digests of
         what was. Where the first page gives an error, or some in a row do not answer, the site
         fails: a single page is skipped.
@@ -131,16 +131,14 @@ class CrawlSource:
         frontier = _Frontier([_Place(start, 0, None)], start)
         if checkpoint:
             frontier = _Frontier.of(checkpoint)
-        return with_checkpoints(self._pages(frontier, version_of), frontier.mark())
+        return with_checkpoints(self._pages(frontier, known), frontier.mark())
 
-    def _pages(
-        self, frontier: _Frontier, version_of: Known
-    ) -> Iterator[tuple[Cursor, Yielded | None]]:
+    def _pages(self, frontier: _Frontier, known: Known) -> Iterator[tuple[Cursor, Yielded | None]]:
         with self._open() as site:
             failures = 0
             while frontier.read < self._max_pages and (place := frontier.take()) is not None:
                 try:
-                    item, links = self._page(site, place, frontier, version_of)
+                    item, links = self._page(site, place, frontier, known)
                     failures = 0
                 except HTTPError as error:
                     failures += 1
@@ -156,9 +154,9 @@ class CrawlSource:
                 yield frontier.mark(), item
 
     def _page(
-        self, site: Polite, place: _Place, frontier: _Frontier, version_of: Known
+        self, site: Polite, place: _Place, frontier: _Frontier, known: Known
     ) -> tuple[Yielded | None, list[str]]:
-        stored = version_of(place.url)
+        stored = known(place.url)
         # A page whose links are followed is read each time: a 304 would not tell them.
         condition = stored if place.depth >= self._depth else None
         try:

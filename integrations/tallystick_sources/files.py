@@ -94,10 +94,10 @@ class FilesSource:
         count = sum(1 for _ in islice(_walk(root, (), self._exclude), _MOST_COUNTED + 1))
         return count if count <= _MOST_COUNTED else None
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Same as `SourceAdapter.records`; a cursor is the path of the last file."""
         root = self._root(target)
-        return with_checkpoints(self._after(root, checkpoint or "", version_of), checkpoint or "")
+        return with_checkpoints(self._after(root, checkpoint or "", known), checkpoint or "")
 
     def watch(
         self, target: str, *, stop: Event | None = None, debounce: int = 1_600
@@ -134,10 +134,10 @@ class FilesSource:
             raise NotOfFormat(f"{target!r} is a device or a pipe, no folder and no file")
         return root
 
-    def _after(self, root: Path, cursor: str, version_of: Known) -> Iterator[tuple[str, Yielded]]:
+    def _after(self, root: Path, cursor: str, known: Known) -> Iterator[tuple[str, Yielded]]:
         if root.is_file():
             if not cursor:
-                yield root.name, self._item(root.parent, root.name, root, version_of)
+                yield root.name, self._item(root.parent, root.name, root, known)
             return
         after = tuple(cursor.split("/")) if cursor else ()
         for path, error in _walk(root, after, self._exclude):
@@ -145,9 +145,9 @@ class FilesSource:
             if error:
                 yield record_id, Skipped(record_id or ".", "unreadable", f"a folder: {error}")
             else:
-                yield record_id, self._item(root, record_id, root.joinpath(*path), version_of)
+                yield record_id, self._item(root, record_id, root.joinpath(*path), known)
 
-    def _item(self, root: Path, record_id: str, path: Path, version_of: Known) -> Yielded:
+    def _item(self, root: Path, record_id: str, path: Path, known: Known) -> Yielded:
         try:
             record_id.encode("utf-8")
         except UnicodeEncodeError:
@@ -164,7 +164,7 @@ class FilesSource:
             before = real.stat()
             if not stat.S_ISREG(before.st_mode):
                 return Skipped(record_id, "unsupported_type", "a device, a socket or a pipe")
-            if version_of(record_id) == _version(before):
+            if known(record_id) == _version(before):
                 return Unchanged(record_id)
             return self._read(record_id, real)
         except _Refused as refused:

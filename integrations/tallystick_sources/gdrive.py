@@ -105,14 +105,14 @@ class GoogleDriveSource:
             identity, title = f"gdrive:drive:{drive['id']}", drive["name"]
         return Corpus(id=identity, version=self._start_token(target), title=title, lists_all=False)
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Same as `SourceAdapter.records`.
 
         A cursor is a page of the list of files, or of the feed, and the last file of it. The place
         in the feed is taken before the list is read, so that no change falls between them.
         """
         place = json.loads(checkpoint) if checkpoint else {"start": self._start_token(target)}
-        return with_checkpoints(self._after(target, place, version_of), json.dumps(place))
+        return with_checkpoints(self._after(target, place, known), json.dumps(place))
 
     def authorize(self) -> None:
         """Same as `Connector.authorize`."""
@@ -143,11 +143,11 @@ class GoogleDriveSource:
         yield Removed(record_id) if file.get("trashed") else self._item(file, lambda _: None)
 
     def _after(
-        self, target: str, place: dict[str, str], version_of: Known
+        self, target: str, place: dict[str, str], known: Known
     ) -> Iterator[tuple[str, Yielded | None]]:
         while "start" in place:
             page = self._files(target, place.get("page", ""))
-            yield from self._page(place, page.get("files", ()), version_of)
+            yield from self._page(place, page.get("files", ()), known)
             if "nextPageToken" in page:
                 place = {"start": place["start"], "page": page["nextPageToken"]}
             else:
@@ -157,25 +157,25 @@ class GoogleDriveSource:
             try:
                 page = self._changes(target, place["changes"])
             except NotThere:  # the feed forgot the place: all files are read again
-                yield from self._after(target, {"start": self._start_token(target)}, version_of)
+                yield from self._after(target, {"start": self._start_token(target)}, known)
                 return
-            yield from self._page(place, page.get("changes", ()), version_of)
+            yield from self._page(place, page.get("changes", ()), known)
             place = {"changes": page.get("nextPageToken") or page["newStartPageToken"]}
             yield json.dumps(place), None
             if "nextPageToken" not in page:
                 return
 
     def _page(
-        self, place: dict[str, str], entries: list[dict[str, Any]], version_of: Known
+        self, place: dict[str, str], entries: list[dict[str, Any]], known: Known
     ) -> Iterator[tuple[str, Yielded]]:
         ids = [entry.get("fileId") or entry.get("id", "") for entry in entries]
         skipped = ids.index(place["after"]) + 1 if place.get("after") in ids else 0
         for identity, entry in list(zip(ids, entries, strict=True))[skipped:]:
-            item = self._changed(identity, entry, version_of)
+            item = self._changed(identity, entry, known)
             if item is not None:
                 yield json.dumps({**place, "after": identity}), item
 
-    def _changed(self, identity: str, entry: dict[str, Any], version_of: Known) -> Yielded | None:
+    def _changed(self, identity: str, entry: dict[str, Any], known: Known) -> Yielded | None:
         """Return what an entry of the list or of the feed says of a file; None for folders."""
         is_change = "fileId" in entry
         file = entry.get("file", {}) if is_change else entry
@@ -183,11 +183,11 @@ class GoogleDriveSource:
             return None
         if entry.get("removed") or file.get("trashed"):
             return Removed(identity)
-        return None if file.get("mimeType") in _LEFT_OUT else self._item(file, version_of)
+        return None if file.get("mimeType") in _LEFT_OUT else self._item(file, known)
 
-    def _item(self, file: Mapping[str, Any], version_of: Known) -> Yielded:
+    def _item(self, file: Mapping[str, Any], known: Known) -> Yielded:
         identity, kind = file["id"], file["mimeType"]
-        if version_of(identity) == str(file["version"]):
+        if known(identity) == str(file["version"]):
             return Unchanged(identity)
         export = _EXPORTS.get(kind)
         if export is None and kind.startswith(_GOOGLE):

@@ -127,14 +127,14 @@ class GitHubSource:
         identity = f"github:{place.repository.lower()}@{place.ref}{suffix}"
         return Corpus(id=identity, version=commit, title=f"{place.repository}@{place.ref}{suffix}")
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Same as `SourceAdapter.records`; a cursor is a commit and a path, so that an import goes
         on in the commit in which it began. Raises NotOfFormat for an archive that expands too far.
         """
         place = self._place(target)
         commit, after = json.loads(checkpoint) if checkpoint else (self._commit(place), "")
         start = json.dumps([commit, after])
-        return with_checkpoints(self._after(place, commit, after, version_of), start)
+        return with_checkpoints(self._after(place, commit, after, known), start)
 
     def _place(self, target: str) -> _Target:
         """Return what a target names; what it does not say is by the options."""
@@ -189,7 +189,7 @@ class GitHubSource:
         return commit
 
     def _after(
-        self, place: _Target, commit: str, after: str, version_of: Known
+        self, place: _Target, commit: str, after: str, known: Known
     ) -> Iterator[tuple[str, Yielded]]:
         url = f"{self._base}/repos/{place.repository}/tarball/{commit}"
         with tempfile.TemporaryFile() as packed, tempfile.TemporaryFile() as expanded:
@@ -204,7 +204,7 @@ class GitHubSource:
                     members = _members(archive, place.folder, self._documents)
                     for path, member in sorted(members.items()):
                         if path > after:
-                            item = self._item(place, commit, path, archive, member, version_of)
+                            item = self._item(place, commit, path, archive, member, known)
                             yield json.dumps([commit, path]), item
             except (tarfile.TarError, EOFError, ValueError) as error:
                 raise NotOfFormat(f"no archive of a ref: {error}") from error
@@ -216,7 +216,7 @@ class GitHubSource:
         path: str,
         archive: tarfile.TarFile,
         member: tarfile.TarInfo,
-        version_of: Known,
+        known: Known,
     ) -> Yielded:
         if not _is_inside(path) or member.issym() or member.islnk():
             return Skipped(path, "outside", "a path or a link that leads out of the archive")
@@ -228,7 +228,7 @@ class GitHubSource:
         body = file.read() if file is not None else b""
         # The name that git has for the content.
         blob = hashlib.sha1(b"blob %d\0" % len(body) + body, usedforsecurity=False).hexdigest()
-        if version_of(path) == blob:
+        if known(path) == blob:
             return Unchanged(path)
         return SourceRecord(
             record_id=path,

@@ -56,14 +56,14 @@ class MailboxSource:
         identity = f"mailbox:{path.as_posix()}"
         return Corpus(id=identity, title=path.stem or path.name, size=messages)
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Same as `SourceAdapter.records`. Raises NotOfFormat."""
         path = _opened(target)
         if path.is_dir():
-            return with_checkpoints(_maildir(path, checkpoint or "", version_of), checkpoint or "")
+            return with_checkpoints(_maildir(path, checkpoint or "", known), checkpoint or "")
         size = max(1, path.stat().st_size)
         return with_checkpoints(
-            _mbox(path, int(checkpoint or 0), version_of),
+            _mbox(path, int(checkpoint or 0), known),
             checkpoint or "0",
             share_before=lambda cursor: min(1.0, int(cursor) / size),
         )
@@ -86,12 +86,12 @@ def _opened(target: str) -> Path:
     return path
 
 
-def _mbox(path: Path, offset: int, version_of: Known) -> Iterator[tuple[str, Yielded]]:
+def _mbox(path: Path, offset: int, known: Known) -> Iterator[tuple[str, Yielded]]:
     with path.open("rb") as file:
         start = offset if _is_between(file, offset) else 0
         file.seek(start)
         for end, raw in _messages(file, start):
-            yield str(end), read_message(raw, f"message at byte {start}", "", (), version_of)
+            yield str(end), read_message(raw, f"message at byte {start}", "", (), known)
             start = end
 
 
@@ -141,7 +141,7 @@ def _joined(lines: list[bytes], size: int) -> bytes | None:
     return _QUOTED_SEPARATOR.sub(rb"\1", raw) if b"\n>" in raw else raw
 
 
-def _maildir(root: Path, cursor: str, version_of: Known) -> Iterator[tuple[str, Yielded]]:
+def _maildir(root: Path, cursor: str, known: Known) -> Iterator[tuple[str, Yielded]]:
     after = tuple(json.loads(cursor)) if cursor else ("", "")
     for folder in sorted(["", *_subfolders(root)]):
         if folder < after[0]:
@@ -157,7 +157,7 @@ def _maildir(root: Path, cursor: str, version_of: Known) -> Iterator[tuple[str, 
             except OSError as error:
                 item: Yielded = Skipped(name, "unreadable", str(error.strerror))
             else:
-                item = read_message(raw, name, folder.lstrip("."), tuple(labels), version_of)
+                item = read_message(raw, name, folder.lstrip("."), tuple(labels), known)
             yield json.dumps([folder, unique]), item
 
 

@@ -35,14 +35,14 @@ _STATUS = {"R": "seen", "A": "replied", "F": "flagged", "D": "trashed", "T": "dr
 
 
 def read_message(
-    raw: bytes | None, name: str, folder: str, labels: tuple[str, ...], version_of: Known
+    raw: bytes | None, name: str, folder: str, labels: tuple[str, ...], known: Known
 ) -> Yielded:
     """Return the record of a message; `name` stands for one that is too large to be read."""
     if raw is None:
         return Skipped(name, "too_large", f"a message of more than {LARGEST_MESSAGE} bytes")
     digest = hashlib.sha256(raw).hexdigest()
     try:
-        return _record(raw, folder, labels, version_of)
+        return _record(raw, folder, labels, known)
     except Unextractable as error:
         return Skipped(f"sha256:{digest}", error.reason, error.detail)
     except (Exception, RecursionError) as error:  # noqa: BLE001 - whatever a parser says of a mail
@@ -50,7 +50,7 @@ def read_message(
         return Skipped(f"sha256:{digest}", "unreadable", detail[:200])
 
 
-def _record(raw: bytes, folder: str, labels: tuple[str, ...], version_of: Known) -> Yielded:
+def _record(raw: bytes, folder: str, labels: tuple[str, ...], known: Known) -> Yielded:
     message = BytesParser(policy=policy.compat32).parsebytes(raw)
     texts = _Texts([])
     attachments: list[Attachment] = []
@@ -79,7 +79,7 @@ def _record(raw: bytes, folder: str, labels: tuple[str, ...], version_of: Known)
     record_id = f"{message_id or 'sha256'}~{sent[:12] if message_id else sent}"
     labels = tuple(dict.fromkeys([*labels, *_labels(message)]))
     version = _digest([sent, *sorted(labels)])
-    if version_of(record_id) == version:
+    if known(record_id) == version:
         return Unchanged(record_id)
     return SourceRecord(
         record_id=record_id,

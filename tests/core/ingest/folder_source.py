@@ -28,10 +28,10 @@ class Folder(FilesSource):
     page = 10
     """Files between two checkpoints."""
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         """Each file, with a checkpoint after so many."""
         count, last = 0, checkpoint
-        for item in super().records(target, checkpoint, version_of):
+        for item in super().records(target, checkpoint, known):
             if isinstance(item, Checkpoint) or item.record_id.endswith(".png"):
                 continue
             if error := _ERRORS.get(Path(item.record_id).suffix):

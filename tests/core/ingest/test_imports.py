@@ -276,7 +276,7 @@ class Feed(Folder):
     def corpus(self, target: str) -> Corpus:
         return replace(super().corpus(target), lists_all=False)
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
         lines = Path(target, "changes").read_text().splitlines()
         for number, line in enumerate(lines[int(checkpoint or 0) :], start=int(checkpoint or 0)):
             if line.startswith("-"):
@@ -842,8 +842,8 @@ class Tenths(Folder):
     def corpus(self, target: str) -> Corpus:
         return replace(super().corpus(target), size=None)
 
-    def records(self, target: str, checkpoint: str | None, version_of: Known) -> Iterator[Yielded]:
-        for item in super().records(target, checkpoint, version_of):
+    def records(self, target: str, checkpoint: str | None, known: Known) -> Iterator[Yielded]:
+        for item in super().records(target, checkpoint, known):
             yield replace(item, share=0.4) if isinstance(item, Checkpoint) else item
 
 
