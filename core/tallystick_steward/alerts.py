@@ -43,10 +43,10 @@ class Exceeded(NamedTuple):
 
 def find_exceeded(readings: Readings, limits: AlertLimits) -> dict[AlertName, Exceeded]:
     """Return what exceeds its limit now, by the name of its alert."""
-    found: dict[AlertName, Exceeded] = {}
+    exceeded: dict[AlertName, Exceeded] = {}
 
     def note(name: AlertName, text: str, **facts: Any) -> None:
-        found[name] = Exceeded(text, facts)
+        exceeded[name] = Exceeded(text, facts)
 
     percent = readings.dead_percent
     if readings.dead >= _LEAST_DEAD and percent > limits.jobs_dead_percent:
@@ -74,7 +74,7 @@ def find_exceeded(readings: Readings, limits: AlertLimits) -> dict[AlertName, Ex
     busy, usual = readings.busy_percent(_QUARTER), readings.busy_percent(_DAY, before=_QUARTER)
     if busy > max(limits.busy_percent, 3 * usual):
         note("busy", f"{busy:.1f} % of the operations found the database busy", percent=busy)
-    for name, spikes, done in (
+    for name, spikes, verb in (
         ("delete_spike", readings.deletes, "forgot"),
         ("read_spike", readings.reads, "was given"),
     ):
@@ -82,7 +82,7 @@ def find_exceeded(readings: Readings, limits: AlertLimits) -> dict[AlertName, Ex
             first = max(spikes, key=lambda each: each.count)
             note(
                 cast(AlertName, name),
-                f"{first.caller} {done} {first.count} memories within an hour, and "
+                f"{first.caller} {verb} {first.count} memories within an hour, and "
                 f"{first.median:g} in the median hour before",
                 callers={each.caller: each.count for each in spikes},
             )
@@ -103,17 +103,17 @@ def find_exceeded(readings: Readings, limits: AlertLimits) -> dict[AlertName, Ex
         last = readings.last_backup
         text = "there is no backup" if last is None else "the newest backup is too old"
         note("backup_old", f"{text}: one is asked for every {limits.backup_days} days")
-    return found
+    return exceeded
 
 
 def standing(connection: Connection) -> dict[str, Alert]:
     """Return the newest state of every alert that the journal knows, by name."""
-    known: dict[str, Alert] = {}
+    newest: dict[str, Alert] = {}
     for entry in lately(connection, RAISED, CLEARED, limit=_KNOWN):
         name = str(entry.details.get("alert"))
-        if name not in known:
-            known[name] = alert_of(entry.event, entry.details, entry.at, entry.audit_id)
-    return known
+        if name not in newest:
+            newest[name] = alert_of(entry.event, entry.details, entry.at, entry.audit_id)
+    return newest
 
 
 def alert_of(event: str, details: Mapping[str, Any], at: int, audit_id: str) -> Alert:
@@ -134,8 +134,8 @@ def update(context: MemoryContext, readings: Readings) -> list[Alert]:
     """
     exceeded = find_exceeded(readings, context.settings.alerts)
     with context.store.database.read() as connection:
-        known = standing(connection)
-    if context.store.database.unwritable is None and _differences(known, exceeded):
+        alerts = standing(connection)
+    if context.store.database.unwritable is None and _differences(alerts, exceeded):
         for alert in _write(
             context,
             lambda tx: [
@@ -143,8 +143,8 @@ def update(context: MemoryContext, readings: Readings) -> list[Alert]:
                 for event, name in _differences(standing(tx), exceeded)
             ],
         ):
-            known[alert.name] = alert
-    return [alert for alert in known.values() if alert.state == "raised"]
+            alerts[alert.name] = alert
+    return [alert for alert in alerts.values() if alert.state == "raised"]
 
 
 def raise_alert(context: MemoryContext, name: AlertName, text: str, **facts: Any) -> None:
@@ -173,9 +173,9 @@ def _write(context: MemoryContext, unit: Callable[[Connection], list[Alert]]) ->
 
 
 def _differences(
-    known: Mapping[str, Alert], exceeded: Mapping[AlertName, Exceeded]
+    alerts: Mapping[str, Alert], exceeded: Mapping[AlertName, Exceeded]
 ) -> list[tuple[str, AlertName]]:
-    raised: set[AlertName] = {each.name for each in known.values() if each.state == "raised"}
+    raised: set[AlertName] = {each.name for each in alerts.values() if each.state == "raised"}
     over: list[AlertName] = sorted(raised - exceeded.keys() - _OWN_ACT)
     new: list[AlertName] = [name for name in exceeded if name not in raised]
     return [*((RAISED, name) for name in new), *((CLEARED, name) for name in over)]

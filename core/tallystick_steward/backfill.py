@@ -56,7 +56,7 @@ def backfill(
     texts = [each.memory.content for each in sample.values()]
     tokens = sum(counter.count(text) for text in texts)
     estimate = round(tokens / len(texts) * total) if texts else 0
-    told = Backfill(
+    preview = Backfill(
         work=work,
         mode="preview",
         scope=scope,
@@ -67,7 +67,7 @@ def backfill(
         is_over=not docs,
     )
     if mode == "preview" or not docs:
-        return told
+        return preview
     last = docs[-1][0]
     enqueued = 0
     if work == "embed":
@@ -83,21 +83,21 @@ def backfill(
 
     def unit(tx: Connection) -> int:
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
-        made = enqueued
+        jobs_made = enqueued
         if work == "learn":
             stored = memories.get_docs(tx, [doc for doc, _ in docs])
-            made = sum(_enqueue(write, each) for each in stored.values())
+            jobs_made = sum(_enqueue(write, each) for each in stored.values())
         settings_rows.set_setting(tx, name, str(last))
-        details = {"work": work, "portion": len(docs), "enqueued": made, "left": total}
+        details = {"work": work, "portion": len(docs), "enqueued": jobs_made, "left": total}
         note_repair(tx, context, actor, "steward.backfill", details, reason=reason)
-        return made
+        return jobs_made
 
-    made = context.store.database.write(
+    jobs_made = context.store.database.write(
         unit, name="steward.backfill", writes=Writes.of(TALLY, scope)
     )
     background.wake()
     left = max(0, total - len(docs))
-    return told.model_copy(update={"mode": "apply", "enqueued": made, "is_over": left == 0})
+    return preview.model_copy(update={"mode": "apply", "enqueued": jobs_made, "is_over": left == 0})
 
 
 def _require_on(context: MemoryContext, work: BackfillWork) -> None:

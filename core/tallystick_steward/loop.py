@@ -91,27 +91,27 @@ class Turn(NamedTuple):
 
 def propose(context: MemoryContext, readings: Readings) -> list[Proposal]:
     """Return the repairs that would help by these readings, the most harmless first."""
-    found: list[Proposal] = []
+    proposals: list[Proposal] = []
     with context.store.database.read() as connection:
         now, held = measures.leases(connection)
         leaked = sum(is_leaked(each, now) for each in held)
         stuck = find_stuck(connection, readings.now)
     if leaked:
-        found.append(Proposal("release_lease", f"{leaked} leases are held by nobody"))
+        proposals.append(Proposal("release_lease", f"{leaked} leases are held by nobody"))
     for choice in stuck.choices:
         text = f"{len(choice.jobs)} jobs failed by what has passed: {choice.cause}"
         if choice.is_probe:
             text = f"one job asks whether the cause lasts: {choice.cause}"
-        found.append(Proposal("requeue", text, choice))
+        proposals.append(Proposal("requeue", text, choice))
     if stuck.used_up:
         text = f"{len(stuck.used_up)} jobs failed again as often as they may be requeued"
-        found.append(Proposal("requeue", text, is_for_person=True))
+        proposals.append(Proposal("requeue", text, is_for_person=True))
     if readings.unembedded_scopes:
         text = f"texts of {readings.unembedded_scopes} scopes have no vector"
-        found.append(Proposal("reembed", text))
+        proposals.append(Proposal("reembed", text))
     if readings.deletes:
-        found.append(Proposal("recover_many", "a caller forgot much more than usual"))
-    return found
+        proposals.append(Proposal("recover_many", "a caller forgot much more than usual"))
+    return proposals
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Loop:
 
     def _execute(self, proposals: list[Proposal], health: Health) -> Turn:
         repairs = Repairs(self.context, self.background, self.windows, is_unattended=True)
-        done: list[Repair] = []
+        repairs_made: list[Repair] = []
         if self._is_halted():
             return Turn(health, is_halted=True)
         escalated: Approval | None = None
@@ -179,7 +179,7 @@ class Loop:
                 continue  # it rests: the journal says when it was done
             except Denied:
                 break  # frozen between the look and the act
-            done.append(repair)
+            repairs_made.append(repair)
             seen = read(self.context)
             health = judge(seen, self.context.settings.alerts)
             if health.score >= WELL and not propose(self.context, seen):
@@ -188,8 +188,8 @@ class Loop:
             text = f"{_FRUITLESS} repairs in a row did not help: a person has to look"
             alerts.raise_alert(self.context, "steward_halted", text, repairs=_FRUITLESS)
             escalated = self._escalate("check", text, health)
-            return Turn(health, tuple(done), escalated=escalated, is_halted=True)
-        return Turn(health, tuple(done), escalated=escalated)
+            return Turn(health, tuple(repairs_made), escalated=escalated, is_halted=True)
+        return Turn(health, tuple(repairs_made), escalated=escalated)
 
     def _take_turn(self) -> bool:
         """Take the turn for two minutes, unless another process has it."""
@@ -209,23 +209,23 @@ class Loop:
 
         def unit(tx: Connection) -> None:
             now = self.context.store.clock.now()
-            known = {
+            observed = {
                 str(each.details.get("action")) for each in lately(tx, OBSERVED, since=now - DAY)
             }
             for each in proposals:
-                if each.action not in known:
+                if each.action not in observed:
                     details = {"action": each.action, "health": health.scores}
                     note_repair(
                         tx, self.context, TALLY_ACTOR, OBSERVED, details, reason=each.reason
                     )
-                    known.add(each.action)
+                    observed.add(each.action)
 
         self.context.store.database.write(unit, name="steward.observe", writes=Writes.of(TALLY))
 
     def _is_halted(self) -> bool:
         with self.context.store.database.read() as connection:
-            known = alerts.standing(connection).get("steward_halted")
-        return known is not None and known.state == "raised"
+            alert = alerts.standing(connection).get("steward_halted")
+        return alert is not None and alert.state == "raised"
 
     def _is_fruitless(self) -> bool:
         """Return True if the last repairs, since a person resumed the loop, did not help. A probe
@@ -255,7 +255,7 @@ class Loop:
         context, now = self.context, self.context.store.clock.now()
         with context.store.database.read() as connection:
             person = _person(connection)
-            asked = lately(connection, ESCALATED, since=now - HOUR)
+            escalations = lately(connection, ESCALATED, since=now - HOUR)
             recent = journal_reading.after(connection, 0, limit=_SNAPSHOT_ENTRIES, newest=True)
             tried = lately(connection, BEGIN, since=now - DAY, limit=_SNAPSHOT_JOBS)
             troubled = job_list.list_jobs(
@@ -272,7 +272,7 @@ class Loop:
         for each in approvals.in_state("pending", limit=50):
             if each.subject == subject:
                 return each
-        if any(each.details.get("action") == action for each in asked):
+        if any(each.details.get("action") == action for each in escalations):
             return None
         snapshot: JsonObject = {
             "health": {**health.scores},

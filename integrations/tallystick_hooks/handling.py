@@ -130,8 +130,8 @@ def _answer_once(bound: BoundTally, event: Event) -> Answer:
     answer = _REACTIONS[event.name](bound, event)
     if event.name in DECIDING:
         fields = ("decision", "reason", "arguments", "facts")
-        kept = {name: json_value(getattr(answer, name)) for name in fields}
-        answer_claim(bound, event.session, key, kept)
+        values = {name: json_value(getattr(answer, name)) for name in fields}
+        answer_claim(bound, event.session, key, values)
     return answer
 
 
@@ -140,7 +140,7 @@ def _event_key(event: Event) -> tuple[str, bool]:
     is what the event says, which may be said again.
     """
     own = event.call_id or event.event_id
-    said = {
+    content = {
         "prompt": event.prompt,
         "tool": event.tool,
         "subagent": event.subagent,
@@ -151,7 +151,7 @@ def _event_key(event: Event) -> tuple[str, bool]:
     if event.call_id is not None:
         return f"{event.name} {own}", True
     is_own = own is not None or event.name == "subagent-end"
-    body = json.dumps(said, sort_keys=True, default=str)
+    body = json.dumps(content, sort_keys=True, default=str)
     return f"{event.name} {own} {text_digest('hook-event', body)}", is_own
 
 
@@ -351,12 +351,12 @@ def _remember(bound: BoundTally, event: Event) -> list[dict[str, Any]]:
         for candidate in event.candidates:
             key = f"{event.session} {digest('hook-candidate', json_value(candidate))}"
             try:
-                [kept] = bound.remember_many([candidate], idempotency_key=key)
+                [stored] = bound.remember_many([candidate], idempotency_key=key)
             except TallystickError as error:
                 results.append(error_json(error))
             else:
-                change = {} if kept.change is None else {"change": kept.change}
-                results.append({"id": kept.id, "status": kept.status, **change})
+                change = {} if stored.change is None else {"change": stored.change}
+                results.append({"id": stored.id, "status": stored.status, **change})
     return results
 
 
@@ -374,12 +374,12 @@ def _leave_to(other: RunRecord, bound: BoundTally, event: Event) -> Answer:
 
 
 def _metadata(event: Event) -> dict[str, Any]:
-    told = {"thread_id": event.session, OBSERVER: SURFACE, "event": event.name}
+    details = {"thread_id": event.session, OBSERVER: SURFACE, "event": event.name}
     if event.subagent is not None:
-        told["subagent"] = event.subagent
+        details["subagent"] = event.subagent
     if event.path is not None:
-        told["path"] = event.path
-    return told if event.spooled is None else {**told, SPOOLED: event.spooled}
+        details["path"] = event.path
+    return details if event.spooled is None else {**details, SPOOLED: event.spooled}
 
 
 _REACTIONS = {

@@ -49,11 +49,11 @@ def recall_of(entries: Iterable[StepEntry]) -> Recall:
         payload = entry.payload if entry.kind == "memory_read" else None
         hits = payload.get("hits") if isinstance(payload, dict) else None
         if isinstance(payload, dict) and isinstance(hits, list):
-            found = {str(hit["id"]): hit for hit in hits if isinstance(hit, dict)}
-            signals = {memory_id: _signals(hit) for memory_id, hit in found.items()}
+            hits_by_id = {str(hit["id"]): hit for hit in hits if isinstance(hit, dict)}
+            signals = {memory_id: _signals(hit) for memory_id, hit in hits_by_id.items()}
             places = {
                 memory_id: place
-                for memory_id, hit in found.items()
+                for memory_id, hit in hits_by_id.items()
                 if (place := _place(hit)) is not None
             }
             recall = Recall(str(payload.get("query") or ""), signals, places)
@@ -138,12 +138,12 @@ class Causes:
 
     def why(self, decision: CompilationDecision) -> str:
         """Return why a candidate went in or not, in words of cause."""
-        said = words.reason(decision)
+        cause = words.reason(decision)
         if decision.reason_code == "selected_by_score":
-            said = "; ".join(filter(None, (self._recalled(decision.item_id), self._chosen())))
+            cause = "; ".join(filter(None, (self._recalled(decision.item_id), self._chosen())))
         if decision.related_id:
-            said = f"{said} “{self.heading(decision.related_id, _RELATED)}”"
-        return said
+            cause = f"{cause} “{self.heading(decision.related_id, _RELATED)}”"
+        return cause
 
     def otherwise(self, decision: CompilationDecision) -> str | None:
         """Return what would have had to be different for a candidate that was left out."""
@@ -213,5 +213,5 @@ class Causes:
         if not says or not self._recall.query:
             return []
         terms = set(analyze(says))
-        asked = content_words(self._recall.query).items()
-        return sorted((word for word, term in asked if term in terms), key=len)[::-1][:_WORDS]
+        terms_asked = content_words(self._recall.query).items()
+        return sorted((word for word, term in terms_asked if term in terms), key=len)[::-1][:_WORDS]

@@ -160,9 +160,9 @@ class TallyMemory(BaseMemory):
             compaction=self.compaction,
         )
         limit = max(1, self.token_limit - initial_token_count)
-        said = request.items[: len(request.items) - len(latest)]
-        newest = _newest_turns(said, limit, count)
-        last_turn = {item.id for item in _newest_turns(said, 0, count)}
+        earlier = request.items[: len(request.items) - len(latest)]
+        newest = _newest_turns(earlier, limit, count)
+        last_turn = {item.id for item in _newest_turns(earlier, 0, count)}
         compiled: CompiledContext | None = None
         try:
             compiled = compile_([*request.items, *remembered], budget=limit)
@@ -171,15 +171,15 @@ class TallyMemory(BaseMemory):
             is_small = True
         if compiled is None or is_small:
             get_logger("llama_index").warning(
-                "memory.small_limit", limit=limit, left_out=len(said) - len(newest)
+                "memory.small_limit", limit=limit, left_out=len(earlier) - len(newest)
             )
-            kept = [*newest, *request.items[len(said) :]]
-            whole = 2 * sum(_tokens(item, count) for item in kept)
-            compiled = compile_(kept, budget=_ROOM + whole)
-        given = render(compiled, request).messages
-        given = given[:-1] if is_waiting else given
-        note_given(given, Conversation(history, self.session_id, turn))
-        return given
+            items = [*newest, *request.items[len(earlier) :]]
+            whole = 2 * sum(_tokens(item, count) for item in items)
+            compiled = compile_(items, budget=_ROOM + whole)
+        messages = render(compiled, request).messages
+        messages = messages[:-1] if is_waiting else messages
+        note_given(messages, Conversation(history, self.session_id, turn))
+        return messages
 
     async def aget(self, input: str | None = None, **kwargs: Any) -> list[ChatMessage]:
         """Same as `get`."""
@@ -218,8 +218,8 @@ class TallyMemory(BaseMemory):
         bound = self._bound()
         for turn in _turns(bound, self.session_id):
             bound.forget(turn.id, reason="the session was reset")
-        kept = _tool_items(bound, self.session_id)
-        bound.items.put([Put(item.namespace, item.key, None) for item in kept])
+        items = _tool_items(bound, self.session_id)
+        bound.items.put([Put(item.namespace, item.key, None) for item in items])
 
     def is_on(self, tally: Tally) -> bool:
         """Return True if the session is kept on this tally."""

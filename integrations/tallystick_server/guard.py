@@ -304,14 +304,14 @@ def problem_of(error: TallystickError) -> tuple[int, dict[str, str], bytes]:
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, RateLimited):
         headers["retry-after"] = str(error.retry_after)
-    told = error_json(error)
+    problem = error_json(error)
     problem = {
         "type": "about:blank",
-        "title": told["code"].replace("_", " "),
+        "title": problem["code"].replace("_", " "),
         "status": status,
-        "detail": told["message"],
-        "code": told["code"],
-        "facts": told["facts"],
+        "detail": problem["message"],
+        "code": problem["code"],
+        "facts": problem["facts"],
     }
     return status, headers, json_bytes(problem)
 
@@ -408,11 +408,11 @@ def bind_socket(path: str | os.PathLike[str]) -> Iterator[socket.socket]:
             raise InvalidInput(f"No socket can be made at {where}: {error.strerror}.") from error
         finally:
             os.umask(mask)
-        made = where.stat()
+        stat_made = where.stat()
         try:
             yield bound
         finally:
-            _remove(where, made)
+            _remove(where, stat_made)
     finally:
         bound.close()
 
@@ -441,10 +441,10 @@ def bind_port(port: int, *, host: str = "127.0.0.1") -> Iterator[socket.socket]:
 def _remove_left_behind(where: Path) -> None:
     """Remove a socket at which nobody listens any more. Raises InvalidInput for anything else."""
     try:
-        found = where.lstat()
+        stat_now = where.lstat()
     except FileNotFoundError:
         return
-    if not stat.S_ISSOCK(found.st_mode):
+    if not stat.S_ISSOCK(stat_now.st_mode):
         raise InvalidInput(f"{where} is there already, and is no socket. Give another path.")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trial:
         try:
@@ -457,11 +457,11 @@ def _remove_left_behind(where: Path) -> None:
     raise InvalidInput(f"A server answers at {where} already. Stop it, or give another path.")
 
 
-def _remove(where: Path, made: os.stat_result) -> None:
+def _remove(where: Path, stat_made: os.stat_result) -> None:
     """Remove the socket unless somebody has put another in its place."""
     try:
-        found = where.lstat()
+        stat_now = where.lstat()
     except FileNotFoundError:
         return
-    if (found.st_dev, found.st_ino) == (made.st_dev, made.st_ino):
+    if (stat_now.st_dev, stat_now.st_ino) == (stat_made.st_dev, stat_made.st_ino):
         where.unlink(missing_ok=True)
