@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import builtins
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from google.adk.agents.callback_context import CallbackContext
@@ -19,17 +16,12 @@ from google.genai import errors, types
 
 from tallystick.errors import RecordedFailure
 from tallystick.kit import check_model, check_player, plain_arguments
-from tallystick.kit.tapes import check_safe, messages_after, tool_call_id_of
+from tallystick.kit.tapes import check_safe, errors_of, replay_call, sent_result
 from tallystick.recorder import Player
-from tallystick.records import Json, TapeCall
+from tallystick.records import Json
 from tallystick_adk.requests import answer_of, comparable, request_of
 
-_ERRORS: tuple[type[Exception], ...] = tuple(
-    kind
-    for module in (builtins, errors)
-    for kind in list(vars(module).values())
-    if isinstance(kind, type) and issubclass(kind, Exception)
-)
+_ERRORS = errors_of(errors)
 
 
 class TapePlugin(BasePlugin):
@@ -76,10 +68,9 @@ class TapePlugin(BasePlugin):
             result = self._player.result(recorded, errors=_ERRORS)
         except RecordedFailure:
             # The application gave the model an answer in place of the error.
-            sent = next(_sent_results(self._player, recorded), None)
-            if sent is None:
+            result = sent_result(self._player, recorded, _result_in(tool.name), parts="parts")
+            if result is None:
                 raise
-            return sent
         return result if isinstance(result, dict) else {"result": result}
 
 
@@ -88,15 +79,14 @@ def _response(played: Any) -> LlmResponse:
     return LlmResponse.model_validate(fields)
 
 
-def _sent_results(player: Player, recorded: TapeCall) -> Iterator[dict[str, Any]]:
-    """Yield the result of a recorded call as the requests after it have it, the next one first."""
-    call_id = tool_call_id_of(recorded)
-    for contents in messages_after(player, recorded):
-        for part in reversed([part for each in contents for part in each.get("parts") or ()]):
-            answer = part.get("function_response") or {}
-            # ADK takes its own ids of calls out of the requests.
-            if answer.get("name") == recorded.name and answer.get("id") in (None, call_id):
-                yield answer.get("response") or {}
+def _result_in(name: str) -> Callable[[Any, Json], Any]:
+    def result_in(part: Any, call_id: Json) -> Any:
+        answer = part.get("function_response") or {}
+        # ADK takes its own ids of calls out of the requests.
+        is_result = answer.get("name") == name and answer.get("id") in (None, call_id)
+        return (answer.get("response") or {}) if is_result else None
+
+    return result_in
 
 
 def model_call(model: BaseLlm) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
@@ -109,12 +99,7 @@ def model_call(model: BaseLlm) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
         responses = [each async for each in model.generate_content_async(_request(request))]
         return answer_of(responses[-1])
 
-    def call(request: Mapping[str, Any]) -> dict[str, Any]:
-        # On a loop of its own thread, so that it works whether or not the caller runs one.
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            return thread.submit(lambda: asyncio.run(ask(request))).result()
-
-    return call
+    return replay_call(ask)
 
 
 def _request(recorded: Mapping[str, Any]) -> LlmRequest:

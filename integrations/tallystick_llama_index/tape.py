@@ -26,10 +26,9 @@ from tallystick.kit import check_player
 from tallystick.kit.tapes import (
     check_safe_tools,
     comparable_request,
-    messages_after,
     recorded_model,
     recorded_requests,
-    tool_call_id_of,
+    sent_result,
 )
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
@@ -306,7 +305,7 @@ def _play(
     recorded = player.call_tool(name, {"arguments": arguments})
     result = player.result(recorded)
     fields: dict[str, Any] = {"tool_name": name, "raw_input": arguments, "raw_output": result}
-    blocks = next(_sent_blocks(player, recorded), None)
+    blocks = sent_result(player, recorded, _blocks_in)
     if blocks is None:
         return ToolOutput(content=str(result), **fields)
     return ToolOutput(
@@ -391,11 +390,7 @@ def _real(player: Player, tool: BaseTool) -> AsyncBaseTool:
     return clone
 
 
-def _sent_blocks(player: Player, recorded: TapeCall) -> Iterator[Any]:
-    """Yield the result of a recorded call as the requests after it have it, the next one first."""
-    call_id = tool_call_id_of(recorded)
-    for messages in messages_after(player, recorded) if call_id is not None else ():
-        for message in reversed(messages):
-            attributes = message.get("additional_kwargs") or {}
-            if attributes.get("tool_call_id") == call_id and message.get("role") == "tool":
-                yield message.get("blocks") or []
+def _blocks_in(message: Any, call_id: Json) -> Any:
+    attributes = message.get("additional_kwargs") or {}
+    is_result = message.get("role") == "tool" and attributes.get("tool_call_id") == call_id
+    return (message.get("blocks") or []) if is_result and call_id is not None else None

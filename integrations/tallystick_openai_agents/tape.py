@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import builtins
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Unpack, cast
@@ -28,12 +25,13 @@ from tallystick.kit import check_model, check_player
 from tallystick.kit.tapes import (
     check_safe,
     check_safe_tools,
-    messages_after,
+    errors_of,
     recorded_model,
-    tool_call_id_of,
+    replay_call,
+    sent_result,
 )
 from tallystick.recorder import Player, stream_pieces
-from tallystick.records import TapeCall
+from tallystick.records import Json, TapeCall
 from tallystick_openai_agents.messages import (
     ModelRequest,
     answer_of,
@@ -51,12 +49,7 @@ from tallystick_openai_agents.rules import (
     take_in_hand,
 )
 
-_ERRORS: tuple[type[Exception], ...] = tuple(
-    kind
-    for module in (builtins, exceptions, openai)
-    for kind in list(vars(module).values())
-    if isinstance(kind, type) and issubclass(kind, Exception)
-)
+_ERRORS = errors_of(exceptions, openai)
 
 
 class TapeRunner(AgentRunner):
@@ -118,12 +111,12 @@ class TapeRunner(AgentRunner):
         try:
             result = self._player.result(recorded, errors=_ERRORS)
         except RecordedFailure:
-            sent = next(_sent_results(self._player, recorded), None)
-            if sent is None:
+            if (sent := sent_result(self._player, recorded, _result_in)) is None:
                 raise
             return sent
         # The form in which the result was sent to the model counts, if an agent sent it.
-        return next(_sent_results(self._player, recorded), result)
+        sent = sent_result(self._player, recorded, _result_in)
+        return result if sent is None else sent
 
 
 class _TapeModel(Model):
@@ -202,14 +195,9 @@ def _completed(response: ModelResponse) -> ResponseCompletedEvent:
     return ResponseCompletedEvent(type="response.completed", response=ended, sequence_number=0)
 
 
-def _sent_results(player: Player, recorded: TapeCall) -> Iterator[Any]:
-    """Yield the result of a recorded call as the requests after it have it, the next one first."""
-    call_id = tool_call_id_of(recorded)
-    for items in messages_after(player, recorded):
-        for item in reversed(items):
-            is_result = str(item.get("type")).endswith("_output")
-            if is_result and item.get("call_id") == call_id:
-                yield item.get("output")
+def _result_in(item: Any, call_id: Json) -> Any:
+    is_result = str(item.get("type")).endswith("_output") and item.get("call_id") == call_id
+    return item.get("output") if is_result else None
 
 
 def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
@@ -221,9 +209,4 @@ def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     async def ask(request: Mapping[str, Any]) -> dict[str, Any]:
         return answer_of(await arguments_of(request).send(model.get_response))
 
-    def call(request: Mapping[str, Any]) -> dict[str, Any]:
-        # On a loop of its own thread, so that it works whether or not the caller runs one.
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            return thread.submit(lambda: asyncio.run(ask(request))).result()
-
-    return call
+    return replay_call(ask)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pydantic_ai.models import Model
 
 from tallystick.kit import check_model
+from tallystick.kit.tapes import replay_call
 from tallystick_pydantic_ai.messages import answer_of, arguments_of
 
 
@@ -22,9 +21,4 @@ def model_call(model: Model) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     async def ask(request: Mapping[str, Any]) -> dict[str, Any]:
         return answer_of(await model.request(*arguments_of(request)))
 
-    def call(request: Mapping[str, Any]) -> dict[str, Any]:
-        # On a loop of its own thread, so that it works whether or not the caller runs one.
-        with ThreadPoolExecutor(max_workers=1) as thread:
-            return thread.submit(lambda: asyncio.run(ask(request))).result()
-
-    return call
+    return replay_call(ask)

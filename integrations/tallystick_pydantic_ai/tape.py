@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ from pydantic_ai.tools import ToolDefinition, ToolDenied
 
 from tallystick.errors import RecordedFailure
 from tallystick.kit import check_player
-from tallystick.kit.tapes import check_safe, messages_after, tool_call_id_of
+from tallystick.kit.tapes import check_safe, errors_of, sent_result
 from tallystick.recorder import Player
 from tallystick.records import Json, TapeCall
 from tallystick_pydantic_ai.messages import comparable, request_of
@@ -28,11 +28,7 @@ from tallystick_pydantic_ai.stream import PlayedStream
 _RETRY = ("ModelRetry", "ToolRetryError")
 _FAILED = ("ToolFailed", "ToolFailedError")
 _DENIED = "ActionDenied"
-_ERRORS: tuple[type[Exception], ...] = tuple(
-    kind
-    for kind in vars(exceptions).values()
-    if isinstance(kind, type) and issubclass(kind, Exception)
-)
+_ERRORS = errors_of(exceptions)
 
 
 @dataclass
@@ -87,7 +83,8 @@ class TapeCapability(AbstractCapability[Any]):
                 raise SkipToolExecution(ToolDenied(error.message)) from error
             raise
         # The form in which the result was sent to the model counts, if an agent sent it.
-        return next(_sent_results(self.player, recorded), result)
+        sent = sent_result(self.player, recorded, _result_in, parts="parts")
+        return result if sent is None else sent
 
 
 class _TapeModel(WrapperModel):
@@ -137,11 +134,6 @@ def _response(played: Any) -> ModelResponse:
     return response
 
 
-def _sent_results(player: Player, recorded: TapeCall) -> Iterator[Json]:
-    """Yield the result of a recorded call as the requests after it have it, the next one first."""
-    call_id = tool_call_id_of(recorded)
-    for messages in messages_after(player, recorded):
-        # Some models use an id again: the last one is that of the latest call.
-        for part in reversed([part for message in messages for part in message.get("parts") or ()]):
-            if part.get("part_kind") == "tool-return" and part.get("tool_call_id") == call_id:
-                yield part.get("content")
+def _result_in(part: Any, call_id: Json) -> Any:
+    is_result = part.get("part_kind") == "tool-return" and part.get("tool_call_id") == call_id
+    return part.get("content") if is_result else None

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import asyncio
+import builtins
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any
 
 from tallystick.errors import InvalidInput
@@ -56,19 +60,56 @@ def check_safe_tools(safe: Collection[str], names: Iterable[str | None]) -> None
         raise InvalidInput(f"{', '.join(unknown)} is not among the tools.")
 
 
-def tool_call_id_of(recorded: TapeCall) -> Json:
-    """Return the runtime's id of a recorded tool call, or None."""
-    request = recorded.request
-    return request.get("tool_call_id") if isinstance(request, dict) else None
-
-
-def messages_after(player: Player, recorded: TapeCall) -> Iterator[list[Any]]:
-    """Yield the messages of each model request on the tape after a recorded call, in order.
-
-    The result of a tool is in the next of them, in the form in which the model got it.
+def errors_of(*modules: ModuleType) -> tuple[type[Exception], ...]:
+    """Return the exceptions that a tape may raise again: Python's own, and those of these modules
+    of a runtime.
     """
+    return tuple(
+        kind
+        for module in (builtins, *modules)
+        for kind in list(vars(module).values())
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    )
+
+
+def sent_result(
+    player: Player,
+    recorded: TapeCall,
+    result_in: Callable[[Any, Json], Any],
+    *,
+    parts: str | None = None,
+) -> Any:
+    """Return the result of a recorded tool call in the form in which the next request to a model
+    has it; None where no request does. `result_in` reads it off a message, or off one of its
+    `parts`, for the runtime's own id of the call.
+    """
+    asked: Any = recorded.request
+    call_id = asked.get("tool_call_id") if isinstance(asked, dict) else None
     calls = player.tape.calls
     for call in calls[calls.index(recorded) :]:
         request: Any = call.request
-        if call.kind == "model_call":
-            yield list(request.get("messages") or ())
+        messages = list(request.get("messages") or ()) if call.kind == "model_call" else []
+        if parts is not None:
+            messages = [part for message in messages for part in message.get(parts) or ()]
+        # Some models use an id again: the last one is that of the latest call.
+        for message in reversed(messages):
+            result = result_in(message, call_id)
+            if result is not None:
+                return result
+    return None
+
+
+def replay_call(
+    ask: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]],
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """Return a `call` for `recordings.preview_replay` that awaits `ask`."""
+
+    async def asked(request: Mapping[str, Any]) -> dict[str, Any]:
+        return await ask(request)
+
+    def call(request: Mapping[str, Any]) -> dict[str, Any]:
+        # On a loop of its own thread, so that it works whether or not the caller runs one.
+        with ThreadPoolExecutor(max_workers=1) as thread:
+            return thread.submit(lambda: asyncio.run(asked(request))).result()
+
+    return call
