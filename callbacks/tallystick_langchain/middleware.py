@@ -310,12 +310,12 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         step = self._model_step(request)
         if step is None:
             compiled = check_with_approval(bound, lambda: self._compile(bound, request))
-            with enforcing("model_call", name):
+            with enforcing(bound, "model_call", name):
                 return handler(compiled)
         with step.active():
             try:
                 compiled = check_with_approval(bound, lambda: self._compile(bound, request))
-                with enforcing("model_call", name), recorded_by(self._handler, step):
+                with enforcing(bound, "model_call", name), recorded_by(self._handler, step):
                     response = handler(compiled)
             except BaseException as error:
                 self._fail(request.state, step, error)
@@ -337,12 +337,12 @@ class TallyMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         step = await in_thread(self._model_step, request)
         if step is None:
             compiled = await approved_async(bound, compile_)
-            with enforcing("model_call", name):
+            with enforcing(bound, "model_call", name):
                 return await handler(compiled)
         with step.active():
             try:
                 compiled = await approved_async(bound, compile_)
-                with enforcing("model_call", name), recorded_by(self._handler, step):
+                with enforcing(bound, "model_call", name), recorded_by(self._handler, step):
                     response = await handler(compiled)
             except BaseException as error:
                 self._fail(request.state, step, error)

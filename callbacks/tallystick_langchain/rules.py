@@ -25,6 +25,7 @@ from tallystick.kit import (
     ToolCall,
     enforcing,
     has_rules,
+    is_denial,
     plain_arguments,
     register_enforcer,
 )
@@ -37,8 +38,6 @@ from tallystick_langchain.handler import handler_run
 from tallystick_langchain.tool_arguments import ReadArguments
 
 Result = ToolMessage | Command[Any]
-_ANSWERS = ("denied_by_rule", "denied_by_person")
-"""Reasons that a model reads; the others are for the developer."""
 
 
 class ToolRules:
@@ -111,10 +110,10 @@ class RuledToolCall:
         try:
             check = check_with_approval(self._bound, self._check)
         except ActionDenied as error:
-            if error.reason not in _ANSWERS:
+            if not is_denial(error):
                 raise
             return self._denial(error)
-        with enforcing("tool_call", self._call.name):
+        with enforcing(self._bound, "tool_call", self._call.name):
             return _clean_result(check, handler(self._allow_request(check)))
 
     async def arun(self, handler: Callable[[ToolCallRequest], Awaitable[Result]]) -> Result:
@@ -126,10 +125,10 @@ class RuledToolCall:
         try:
             check = await approved_async(self._bound, lambda: in_thread(self._check))
         except ActionDenied as error:
-            if error.reason not in _ANSWERS:
+            if not is_denial(error):
                 raise
             return self._denial(error)
-        with enforcing("tool_call", self._call.name):
+        with enforcing(self._bound, "tool_call", self._call.name):
             return _clean_result(check, await handler(self._allow_request(check)))
 
     def around(

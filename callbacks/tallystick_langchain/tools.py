@@ -10,25 +10,43 @@ from typing import Any, Literal
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 
-from tallystick.errors import Blocked
 from tallystick.kit import (
     ActorSource,
+    Asking,
     TallyElsewhere,
+    ToolCall,
+    answer_memory_call,
     binder_of,
     check_flag,
     check_word,
-    has_rules,
-    is_enforced,
-    run_memory_tool,
 )
 from tallystick.kit.binder import call_of_config
 from tallystick.operations import MODEL_TOOLS, MemoryTool, not_approved, offered_tools
-from tallystick.records import Scope
+from tallystick.records import JsonObject, Scope
 from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_langchain.approvals import ActionRequest, ask_person, check_with_approval
 from tallystick_langchain.handler import ENFORCED
 
 Approval = Literal["interrupt", "elsewhere"]
+
+
+class _ByInterrupt(Asking):
+    """Asks a person by an interrupt of the graph."""
+
+    def check_answered(
+        self, bound: BoundTally, call: ToolCall, check: Callable[[], AllowedToolCall]
+    ) -> AllowedToolCall:
+        """Same as that of any piece."""
+        return check_with_approval(bound, check)
+
+    def refusal(self, tool: str, arguments: JsonObject) -> JsonObject | None:
+        """Same as that of any piece."""
+        if not self.asks_about(tool):
+            return None
+        decision = ask_person([ActionRequest(tool, arguments, MODEL_TOOLS[tool].description)])
+        if decision is None:
+            return not_approved(tool, "Nobody can be asked: this is no graph with a checkpointer.")
+        return None if decision.is_approved else not_approved(tool, decision.message)
 
 
 def memory_tools(
@@ -51,32 +69,11 @@ def memory_tools(
     check_flag("working", working)
     check_word("approval", approval, Approval)
 
-    def check_call(bound: BoundTally, tool: str, arguments: dict[str, Any]) -> AllowedToolCall:
-        if not has_rules(bound, "tool_call") or is_enforced(bound, "tool_call", tool):
-            return AllowedToolCall(checked=arguments)
-        return check_with_approval(
-            bound, lambda: bound.check_tool_call(tool, arguments, piece="memory_tools")
-        )
+    asking = _ByInterrupt("ask" if approval == "interrupt" else "elsewhere")
 
     def answer(tool: str, config: RunnableConfig, arguments: dict[str, Any]) -> dict[str, Any]:
-        memory_tool = MODEL_TOOLS[tool]
         bound = binder.bound(call_of_config(binder, config))
-        check = AllowedToolCall(checked=arguments)
-        if isinstance(bound, BoundTally):
-            try:
-                check = check_call(bound, tool, arguments)
-            except Blocked as error:
-                return {"error": error.code, "message": str(error)}
-        if memory_tool.needs_approval and approval == "interrupt" and check.approval is None:
-            decision = ask_person([ActionRequest(tool, arguments, memory_tool.description)])
-            if decision is None:
-                return not_approved(
-                    tool, "Nobody can be asked: this is no graph with a checkpointer."
-                )
-            if not decision.is_approved:
-                return not_approved(tool, decision.message)
-        result: dict[str, Any] = check.result(run_memory_tool(bound, tool, check.arguments))
-        return result
+        return answer_memory_call(bound, ToolCall(tool, arguments), asking)
 
     def function_of(tool: MemoryTool) -> Callable[..., dict[str, Any]]:
         def call(*, config: RunnableConfig, **arguments: Any) -> dict[str, Any]:

@@ -176,6 +176,10 @@ class _Requests:
         """The name of the model."""
         return model_of(description_of(self.llm))
 
+    def in_hand(self) -> AbstractContextManager[None]:
+        """Have the call in hand that the code inside makes."""
+        return enforcing(self._binder.tally, "model_call", self.name)
+
     def begin(self) -> OpenCall | None:
         """Open the step of a call in the run under way, or take it over from the call around it;
         None outside of a run.
@@ -364,7 +368,7 @@ class _Sent:
         last = None
         try:
             while True:
-                with enforcing("model_call", self.requests.name):
+                with self.requests.in_hand():
                     piece = next(answer, _END)
                 if piece is _END:
                     break
@@ -382,7 +386,7 @@ class _Sent:
         last = None
         try:
             while True:
-                with enforcing("model_call", self.requests.name):
+                with self.requests.in_hand():
                     piece = await anext(answer, _END)
                 if piece is _END:
                     break
@@ -410,7 +414,7 @@ def _chat_method(requests: _Requests, name: str) -> Callable[..., Any]:
         call = requests.begin()
         with _during(call):
             sent = _Sent(requests, call, *requests.prepare(prompt, options))
-            with enforcing("model_call", requests.name):
+            with requests.in_hand():
                 answer = getattr(requests.llm, name)(sent.prompt, *rest, **sent.options)
         return sent.take(answer)
 
@@ -419,7 +423,7 @@ def _chat_method(requests: _Requests, name: str) -> Callable[..., Any]:
         call = await in_thread(requests.begin)
         with _during(call):
             sent = _Sent(requests, call, *await in_thread(requests.prepare, prompt, options))
-            with enforcing("model_call", requests.name):
+            with requests.in_hand():
                 answer = await getattr(requests.llm, name)(sent.prompt, *rest, **sent.options)
         return sent.take(answer)
 

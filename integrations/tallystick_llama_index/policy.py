@@ -36,6 +36,7 @@ from tallystick.kit import (
     decide_as_person,
     describe_value,
     has_rules,
+    is_denial,
     register_enforcer,
     with_optional,
 )
@@ -49,8 +50,6 @@ ApprovalRoute = Literal["event", "elsewhere"]
 """Where a person is asked: by the events of the workflow, or by the application."""
 
 _YES = frozenset({"yes", "y", "approve", "approved", "true", "ok"})
-_DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
-"""Reasons for which the model reads a denial; other refusals are errors."""
 RULED = "tallystick_ruled"
 """Attribute of the tools and models that check the rules: the tally of these rules."""
 _CONTEXT = "tallystick_context"
@@ -278,7 +277,7 @@ def denied_output(
     """Return the output by which the model reads that a call was denied. Raises the error itself
     where the application is to mend it.
     """
-    if error.reason not in _DENIAL_REASONS:
+    if not is_denial(error):
         raise error
     # Early releases have no field for the exception.
     accepted = inspect.signature(ToolOutput.__init__).parameters

@@ -14,7 +14,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 
 from tallystick.errors import InvalidScope, NotFound, TallystickError
-from tallystick.kit import FilePermission
+from tallystick.kit import Asking, FilePermission
 from tallystick.operations import OPERATIONS, framed_answer, memory_fields
 from tallystick.records import JsonObject
 from tallystick.tally import BoundTally, MemoryTree
@@ -97,7 +97,7 @@ def add_to(server: MCPServer[Any], callers: Callers) -> None:
             tree, whole = MemoryTree(caller.bound), f"/{path}"
             scope = tree.scope_of(whole)
             bound = caller.bound if scope is None else replace(caller.bound, scope=scope)
-            permission = FilePermission(bound, piece="tallystick_mcp")
+            permission = FilePermission(bound, Asking("ask", piece="tallystick_mcp"))
             text = MemoryTree(bound, permission=permission).view(whole)
             return add_reader(caller, bound, text)
 

@@ -176,6 +176,13 @@ def response_of(recorded: Any) -> ModelResponse:
     )
 
 
+def partial_response(text: str) -> ModelResponse:
+    """Return an answer that broke off."""
+    part = {"type": "output_text", "text": text, "annotations": []}
+    message = {"id": "partial", "type": "message", "role": "assistant", "status": "incomplete"}
+    return response_of({"answer": {"output": [{**message, "content": [part]}]}})
+
+
 def arguments_of(request: Mapping[str, Any]) -> ModelRequest:
     """Return the arguments of `Model.get_response` for a recorded request. Handoffs are tools to a
     model, and tools of a provider are not offered again.

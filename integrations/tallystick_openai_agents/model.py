@@ -4,10 +4,9 @@ its agent asks for.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 from agents import Agent, Model, ModelResponse, ModelSettings, RunConfig
@@ -15,16 +14,10 @@ from agents.models import get_default_model_settings
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 
 from tallystick.aio import in_thread
-from tallystick.kit import (
-    AnswerFacts,
-    OpenCall,
-    RequestParts,
-    ToolCall,
-    attribute_requests,
-    refuse_unenforced_model_call,
-    rules_requests,
-)
-from tallystick.kit.rendering import without_frames
+from tallystick.kit import AnswerFacts, OpenCall, ToolCall, memory_text
+from tallystick.kit.agent_runs import AgentRequest
+from tallystick.kit.laying_out import Count, ReadRequest
+from tallystick.records import CompiledContext
 from tallystick.tokens import usage_of
 from tallystick_openai_agents.messages import (
     ModelRequest,
@@ -32,10 +25,11 @@ from tallystick_openai_agents.messages import (
     as_json,
     comparable,
     model_facts,
+    partial_response,
     request_of,
     user_text,
 )
-from tallystick_openai_agents.render import added_texts, read_request, render, with_memory
+from tallystick_openai_agents.render import read_request, render, with_memory
 from tallystick_openai_agents.rules import read_arguments, take_in_hand
 from tallystick_openai_agents.under_way import RunUnderWay, agent_asking
 
@@ -87,7 +81,7 @@ class RunModel(Model):
         asking = await self._begin(arguments, rest)
         try:
             with self.run.active(asking.call):
-                response = cast(ModelResponse, await asking.request.send(asking.model.get_response))
+                response = cast(ModelResponse, await asking.sent.send(asking.asked.get_response))
         except BaseException as error:
             asking.fail(error)
             raise
@@ -98,7 +92,7 @@ class RunModel(Model):
         """Ask the model of the agent for a stream."""
         asking = await self._begin(arguments, rest)
         try:
-            events: Any = asking.request.send(asking.model.stream_response)
+            events: Any = asking.sent.send(asking.asked.stream_response)
             async with aclosing(events):
                 while True:
                     with self.run.active(asking.call):
@@ -121,96 +115,47 @@ class RunModel(Model):
         return asking
 
 
-class _Asking:
+class _Asking(AgentRequest):
     """One request to a model."""
 
     def __init__(
-        self, run: RunUnderWay, agent: Agent[Any] | None, model: Model, request: ModelRequest
+        self, run: RunUnderWay, agent: Agent[Any] | None, asked: Model, request: ModelRequest
     ) -> None:
-        self.run, self.model, self.request = run, model, request
-        self.provider, self.name = model_facts(agent, model)
+        self.run, self.asked, self.sent = run, asked, request
+        self.provider, self.model = model_facts(agent, asked)
         self.call: OpenCall | None = None
         self._said: list[str] = []
         self._is_over = False
 
+    def read(self, count: Count = len) -> ReadRequest:
+        return read_request(self.sent, count)
+
+    def render(self, compiled: CompiledContext, read: ReadRequest) -> None:
+        self.sent = render(compiled, read, self.sent)
+
+    def add_memory(self, compiled: CompiledContext) -> None:
+        self.sent = with_memory(self.sent, memory_text(compiled))
+
+    def clean(self, clean: Callable[[Any], Any]) -> None:
+        self.sent = self.sent.cleaned(clean)
+
+    def recorded(self) -> dict[str, Any]:
+        return request_of(self.model, self.sent)
+
+    def compared(self) -> Any:
+        return comparable(self.recorded())
+
     def prepare(self) -> None:
-        """Compile, check and record the request. Raises ActionDenied, ApprovalRequired,
-        CompileError.
-        """
-        run = self.run
-        self.call = call = run.begin_model_call(self.name)
-        if call is not None:
-            call.provider, call.model = self.provider, self.name
+        """Compile, check and record the request. Raises as that of a run."""
+        run, text = self.run, user_text(self.sent.input) or ""
+        self.call = run.begin_model_call(self)
+        turn = run.turns.setdefault(text, f"{run.id}-{len(run.turns)}")
+        reserve = self.sent.settings.max_tokens or 0
         try:
-            with run.active(call):
-                if run.runner.compiler is not None:
-                    self._compile()
-                if call is None:
-                    self._check()
-                elif rules_requests(run.bound):
-                    # A request that is refused is kept as it was asked for.
-                    try:
-                        self._check()
-                    finally:
-                        self._record(call)
-                else:
-                    self._record(call)
+            run.prepare(self, self.call, text=text, turn=turn, reserve=reserve)
         except BaseException as error:
             self.fail(error)
             raise
-
-    def _compile(self) -> None:
-        run, bound, compiler = self.run, self.run.bound, self.run.runner.compiler
-        assert compiler is not None
-        read = read_request(self.request, bound.tally.counter(self.name).count)
-        text = user_text(self.request.input) or ""
-        parts = RequestParts(
-            items=read.items,
-            tools=read.tools,
-            text=text,
-            turn=run.turns.setdefault(text, f"{run.id}-{len(run.turns)}"),
-            conversation=run.session,
-            model=self.name,
-            provider=self.provider,
-            reserve=self.request.settings.max_tokens or 0,
-            untouched=read.untouched,
-            task_type=run.runner.task_type,
-        )
-        compiled = compiler.compile(bound, parts)
-        added = added_texts(compiled, whole=compiler.is_whole)
-        if compiler.is_whole:
-            self.request = render(compiled, read, added)
-        else:
-            self.request = with_memory(self.request, added)
-
-    def _check(self) -> None:
-        run, bound = self.run, self.run.bound
-        if not rules_requests(bound):
-            return
-        parts = read_request(self.request).for_rules(partial(without_frames, bound))
-        if not run.runner.rules:
-            refuse_unenforced_model_call(
-                bound, provider=self.provider, model=self.name, call_id=run.id, **parts
-            )
-            return
-        check = bound.check_model_call(
-            piece="TallyRunner",
-            provider=self.provider,
-            model=self.name,
-            request=comparable(request_of(self.name, self.request)),
-            task_type=run.runner.task_type,
-            **parts,
-        )
-        if check.redacts:
-            self.request = self.request.cleaned(check.clean)
-
-    def _record(self, call: OpenCall) -> None:
-        attribute_requests(call.step)
-        with self.run.guard(call.step.run):
-            request = request_of(self.name, self.request)
-            asked = {} if self.provider is None else {"provider": self.provider}
-            summary = {"model": self.name, **asked, "messages": len(self.request.input)}
-            call.step.record("request", request, summary=summary)
 
     def see(self, event: Any) -> None:
         """See an event of a stream."""
@@ -225,19 +170,32 @@ class _Asking:
 
     def end(self, response: Any) -> None:
         """Record the answer, once: a ModelResponse, or the Response that ends a stream."""
+        self._finish(response, None)
+
+    def fail(self, error: BaseException) -> None:
+        """Record that the request failed, with the answer of its stream until then."""
+        self._finish(partial_response("".join(self._said)) if self._said else None, error)
+
+    def _finish(self, response: Any, error: BaseException | None) -> None:
         call = self.call
-        if self._is_over or call is None or response is None:
+        if self._is_over or call is None or (response is None and error is None):
             return
         self._is_over = True
         try:
             with self.run.guard(call.step.run):
-                self._note_handoffs(response.output)
-                self._record_answer(call, response)
-                call.end()
+                if response is not None:
+                    self._record_answer(call, response)
+                call.end() if error is None else call.fail(error)
         finally:
             self.run.end_model_call()
 
     def _record_answer(self, call: OpenCall, response: Any) -> None:
+        agents = {each.tool_name: each.agent_name for each in self.sent.handoffs}
+        for item in map(as_json, response.output if agents else ()):
+            name = item.get("name")
+            if item.get("type") == "function_call" and name in agents:
+                arguments = read_arguments(item.get("arguments"))
+                self.run.handoffs[agents[name]] = ToolCall(name, arguments, item.get("call_id"))
         usage = usage_of(response.usage)
         reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
         facts = AnswerFacts(
@@ -246,37 +204,3 @@ class _Asking:
             stop=reason or getattr(response, "status", None),
         )
         call.step.record("response", answer_of(response), summary=call.answer_summary(facts))
-
-    def _note_handoffs(self, output: list[Any]) -> None:
-        agents = {each.tool_name: each.agent_name for each in self.request.handoffs}
-        for item in map(as_json, output if agents else ()):
-            name = item.get("name")
-            if item.get("type") == "function_call" and name in agents:
-                arguments = read_arguments(item.get("arguments"))
-                self.run.handoffs[agents[name]] = ToolCall(name, arguments, item.get("call_id"))
-
-    def fail(self, error: BaseException) -> None:
-        """Record that the request failed, with the answer of its stream until then."""
-        call = self.call
-        if self._is_over or call is None:
-            return
-        self._is_over = True
-        try:
-            with self.run.guard(call.step.run):
-                if self._said:
-                    self._record_answer(call, partial_response("".join(self._said)))
-                call.fail(error)
-        finally:
-            self.run.end_model_call()
-
-
-def partial_response(text: str) -> ModelResponse:
-    """Return an answer that broke off."""
-    from agents import Usage
-    from openai.types.responses import ResponseOutputMessage, ResponseOutputText
-
-    said = ResponseOutputText(text=text, type="output_text", annotations=[])
-    message = ResponseOutputMessage(
-        id="partial", content=[said], role="assistant", status="incomplete", type="message"
-    )
-    return ModelResponse(output=[message], usage=Usage(), response_id=None)

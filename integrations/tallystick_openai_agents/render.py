@@ -7,23 +7,16 @@ compiler cannot see into pass in their place, and are counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from agents import FunctionTool
-from pydantic_core import to_json
 
 from tallystick.compiler import outline
-from tallystick.kit import (
-    ToolCall,
-    arguments_of,
-    changed_items,
-    json_value,
-    memory_text,
-    message_item,
-)
-from tallystick.kit.laying_out import Piece, laid_out
+from tallystick.kit import ToolCall, arguments_of, changed_items, json_value, message_item
+from tallystick.kit.laying_out import INSTRUCTIONS, Count, Piece, ReadRequest, laid_out
+from tallystick.kit.rendering import json_text
 from tallystick.records import CompiledContext, ContextItem, ToolSpec
 from tallystick_openai_agents.messages import (
     ModelRequest,
@@ -33,61 +26,28 @@ from tallystick_openai_agents.messages import (
     tool_facts,
 )
 
-Count = Callable[[str], int]
-_INSTRUCTIONS = "instructions-0"
 
-
-@dataclass(frozen=True)
-class ReadRequest:
-    """A request as the compiler reads it."""
-
-    request: ModelRequest
-    pieces: list[Piece]
-    untouched: int = 0
-    """Tokens of the parts that pass untouched."""
-
-    @property
-    def items(self) -> list[ContextItem]:
-        """Return the items, instructions first."""
-        text = self.request.instructions
-        first = [ContextItem(id=_INSTRUCTIONS, kind="system", content=text)] if text else []
-        return [*first, *(each.item for each in self.pieces if each.item is not None)]
-
-    @property
-    def tools(self) -> list[ToolSpec]:
-        """Return the tools that are offered, with the handoffs, which are tools to a model."""
-        functions = [tool for tool in self.request.tools if isinstance(tool, FunctionTool)]
-        facts = [*map(tool_facts, functions), *map(tool_facts, self.request.handoffs)]
-        specs = {
-            each["name"]: ToolSpec(
-                name=each["name"],
-                description=each["description"] or "",
-                parameters=json_value(each["parameters"]),  # type: ignore[arg-type]
-            )
-            for each in facts
-        }
-        return [*specs.values()]
-
-    def for_rules(self, own_text: Callable[[str], str]) -> dict[str, Any]:
-        """Return items and tools as rules over items see them: whatever passes untouched counts as
-        a text of the system. `own_text` takes the frames of the tally out of a text.
-        """
-        passing = [
-            ContextItem(id=f"untouched-{place}", kind="system", content=_json(piece.raw))
-            for place, piece in enumerate(self.pieces)
-            if piece.item is None
-        ]
-        said = [each for each in self.items if not each.content or own_text(each.content).strip()]
-        return {"items": [*said, *passing], "tools": self.tools}
-
-
-def read_request(request: ModelRequest, count: Count = len) -> ReadRequest:
-    """Return a request as pieces in their order."""
-    pieces = list(_pieces([as_json(item) for item in request.input], request.input, count))
-    texts = [_json(piece.raw) for piece in pieces if piece.item is None]
-    schema = schema_of(request.output_schema)
-    texts += [] if schema is None else [_json(schema)]
-    return ReadRequest(request, pieces, sum(map(count, texts)))
+def read_request(request: ModelRequest, count: Count) -> ReadRequest:
+    """Return a request as pieces in their order, with the tools that are offered: handoffs are
+    tools to a model too.
+    """
+    text, schema = request.instructions, schema_of(request.output_schema)
+    functions = [tool for tool in request.tools if isinstance(tool, FunctionTool)]
+    facts = [*map(tool_facts, functions), *map(tool_facts, request.handoffs)]
+    specs = {
+        each["name"]: ToolSpec(
+            name=each["name"],
+            description=each["description"] or "",
+            parameters=json_value(each["parameters"]),  # type: ignore[arg-type]
+        )
+        for each in facts
+    }
+    return ReadRequest(
+        [ContextItem(id=INSTRUCTIONS, kind="system", content=text)] if text else [],
+        list(_pieces([as_json(item) for item in request.input], request.input, count)),
+        [*specs.values()],
+        [] if schema is None else [json_text(schema)],
+    )
 
 
 def _pieces(items: list[Any], raw: list[Any], count: Count) -> Iterator[Piece]:
@@ -113,7 +73,8 @@ def _pieces(items: list[Any], raw: list[Any], count: Count) -> Iterator[Piece]:
             group.append(place)
             continue
         yield from answer()
-        yield Piece((raw[place],), _item(f"item-{place}", item, answered, count))
+        made = _item(f"item-{place}", item, answered, count)
+        yield Piece((raw[place],), made, "" if made else json_text((raw[place],)))
     yield from answer()
 
 
@@ -150,7 +111,7 @@ def _answer(item_id: str, parts: list[Any], answered: set[Any], count: Count) ->
             )
             for part in calls
         ],
-        thoughts="".join(map(_json, others)),
+        thoughts="".join(map(json_text, others)),
         media=sum(media for _, media in said),
     )
 
@@ -170,48 +131,26 @@ def _item(item_id: str, item: Any, answered: set[Any], count: Count) -> ContextI
     return message_item(item_id, "user_msg", text, count, media=media) if role == "user" else None
 
 
-def _json(value: Any) -> str:
-    return to_json(value, fallback=str, bytes_mode="base64").decode()
-
-
-class Added(NamedTuple):
-    """What memory adds to a request, as texts; empty for nothing."""
-
-    profile: str = ""
-    """What stays for the session: behind the instructions, which nothing keeps."""
-    context: str = ""
-    """What was recalled: a message before the current turn."""
-
-
-def added_texts(compiled: CompiledContext, *, whole: bool) -> Added:
-    """Return what memory adds to a request. Unless that is `whole` the profile is in the
-    context.
-    """
-    if not whole:
-        return Added(context=memory_text(compiled))
-    sections = outline(compiled)
-    return Added(sections.remembered, sections.context)
-
-
-def with_memory(request: ModelRequest, added: Added) -> ModelRequest:
-    """Return a request with what memory adds, and nothing else changed."""
-    if not added.context:
+def with_memory(request: ModelRequest, text: str) -> ModelRequest:
+    """Return a request with what memory adds as a message before that of the user."""
+    if not text:
         return request
     users = [
         place for place, item in enumerate(request.input) if as_json(item).get("role") == "user"
     ]
     at = users[-1] if users else len(request.input)
-    return replace(request, input=[*request.input[:at], _said(added), *request.input[at:]])
+    return replace(request, input=[*request.input[:at], _said(text), *request.input[at:]])
 
 
-def render(compiled: CompiledContext, read: ReadRequest, added: Added) -> ModelRequest:
-    """Return a compiled context as a request, with `added` as what memory adds; unchanged items
-    are the objects that came in. Raises InvalidContext for calls and results that do not pair.
+def render(compiled: CompiledContext, read: ReadRequest, request: ModelRequest) -> ModelRequest:
+    """Return a compiled context as a request; unchanged items are the objects that came in. The
+    profile stands behind the instructions, which nothing keeps. Raises InvalidContext for calls and
+    results that do not pair.
     """
     sections, changed = outline(compiled), changed_items(compiled)
-    texts = [each.content for each in sections.instructions if each.id == _INSTRUCTIONS]
-    texts += [added.profile] if added.profile else []
-    request, offered = read.request, {item.source_ref.title for item in sections.tools}
+    texts = [each.content for each in sections.instructions if each.id == INSTRUCTIONS]
+    texts += [sections.remembered] if sections.remembered else []
+    offered = {item.source_ref.title for item in sections.tools}
     return replace(
         request,
         instructions="\n\n".join(texts) or None,
@@ -219,7 +158,7 @@ def render(compiled: CompiledContext, read: ReadRequest, added: Added) -> ModelR
             laid_out(
                 sections,
                 read.pieces,
-                added=[_said(added)] if added.context else [],
+                added=[_said(sections.context)] if sections.context else [],
                 send=lambda item, piece: _sent(item, piece, changed),
             )
         ),
@@ -232,8 +171,8 @@ def render(compiled: CompiledContext, read: ReadRequest, added: Added) -> ModelR
     )
 
 
-def _said(added: Added) -> dict[str, Any]:
-    return {"role": "user", "content": added.context}
+def _said(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
 
 
 def _sent(item: ContextItem, piece: Piece, changed: set[str]) -> Iterator[Any]:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, RunState
 from agents.tool import (
@@ -22,9 +20,8 @@ from agents.tool import (
 )
 from agents.tool_context import ToolContext
 
-from tallystick.errors import ActionDenied, ApprovalRequired
-from tallystick.kit import ToolCall, decide_as_person, has_rules, judge_tool_call
-from tallystick.tally import AllowedToolCall, BoundTally
+from tallystick.kit import ToolCall
+from tallystick.kit.agent_runs import Answer
 
 Invoke = Callable[[Any, str], Awaitable[Any]]
 
@@ -36,8 +33,6 @@ class RuledTool(FunctionTool):
 class ToolsInHand(Protocol):
     """What stands around the tools of a run."""
 
-    bound: BoundTally
-    """The tally of the run, whose rules it checks."""
     session: str | None
     """The session that the run belongs to."""
 
@@ -173,14 +168,11 @@ def config_of(given: RunConfig | dict[str, Any] | None) -> RunConfig:
     return given if isinstance(given, RunConfig) else RunConfig(**(given or {}))
 
 
-@dataclass
-class Answered:
-    """What a person answered about a call in the SDK's own way."""
+class Answered(NamedTuple):
+    """What a person answered about a call in the SDK's own way; it counts for these arguments."""
 
-    name: str
-    arguments: Any
-    approved: bool
-    reason: str
+    call: ToolCall
+    answer: Answer
 
 
 def answers_of(state: RunState[Any, Any]) -> dict[str, Answered]:
@@ -200,7 +192,9 @@ def answers_of(state: RunState[Any, Any]) -> dict[str, Answered]:
             why = None if approved else context.get_rejection_message(name, call_id, **names)
             reason = why or ("Approved" if approved else "Rejected") + " in the interrupted run."
             arguments = read_arguments(getattr(item.raw_item, "arguments", None))
-            answers[call_id] = Answered(name, arguments, approved, reason)
+            answers[call_id] = Answered(
+                ToolCall(name, arguments, call_id), Answer(approved, reason)
+            )
     return answers
 
 
@@ -211,54 +205,3 @@ def read_arguments(text: str | None) -> Any:
     except ValueError:
         return text
     return values if isinstance(values, dict) else text
-
-
-@dataclass
-class ToolRules:
-    """The rules over the tool calls of one run."""
-
-    bound: BoundTally
-    piece: str
-    task_type: str | None = None
-    answers: dict[str, Answered] = field(default_factory=dict)
-    """What a person answered, by the id of the call; it counts for exactly these arguments."""
-
-    def asks(self, name: str, arguments: Any) -> bool:
-        """Return True if a rule wants a person for a call; nothing is recorded or asked for."""
-        if not has_rules(self.bound, "tool_call", "require_approval"):
-            return False
-        rule = judge_tool_call(self.bound, name, arguments)
-        return rule is not None and rule.effect == "require_approval"
-
-    def check(self, call: ToolCall) -> AllowedToolCall:
-        """Check a call. Raises ActionDenied, ApprovalRequired, TokenRefused, Denied,
-        InvalidInput.
-        """
-        answer = self.answers.get(call.tool_call_id or "")
-        while True:
-            try:
-                return self._check(call)
-            except ApprovalRequired as error:
-                if answer is None or answer.arguments != call.arguments:
-                    raise
-                decide_as_person(
-                    self.bound, error.approvals, approved=answer.approved, reason=answer.reason
-                )
-                # An equal call beside it may use up what was granted to both: each has a try.
-                answer = None if error.new else answer
-
-    def note_rejections(self) -> None:
-        """Deny what a person rejected: the SDK never calls these tools."""
-        for call_id, answer in list(self.answers.items()):
-            if not answer.approved and self.asks(answer.name, answer.arguments):
-                with suppress(ActionDenied):
-                    self.check(ToolCall(answer.name, answer.arguments, call_id))
-
-    def _check(self, call: ToolCall) -> AllowedToolCall:
-        return self.bound.check_tool_call(
-            call.name,
-            call.arguments,
-            tool_call_id=call.tool_call_id,
-            piece=self.piece,
-            task_type=self.task_type,
-        )

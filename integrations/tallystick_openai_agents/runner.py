@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Unpack, cast
 
 import anyio
@@ -18,34 +19,15 @@ from agents.run_config import RunOptions
 
 from tallystick.aio import in_thread
 from tallystick.errors import TallystickError
-from tallystick.kit import (
-    MEMORIES,
-    MEMORY_BUDGET,
-    UNNAMED_AGENT,
-    ActorSource,
-    Binder,
-    CallKind,
-    Capture,
-    ContextMode,
-    RequestCompiler,
-    Speakers,
-    check_flag,
-    checked_speakers,
-    has_rules,
-    register_enforcer,
-)
+from tallystick.kit.agent_runs import AgentPiece
 from tallystick.kit.binder import id_text
-from tallystick.records import Compaction, CompileConfig, Scope
-from tallystick.tally import BoundTally, Tally
 from tallystick_openai_agents.messages import user_text
 from tallystick_openai_agents.model import RunModel
 from tallystick_openai_agents.rules import agent_tools, answers_of, config_of, take_in_hand
 from tallystick_openai_agents.under_way import Hooks, RunUnderWay
 
-_KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
 
-
-class TallyRunner(AgentRunner):
+class TallyRunner(AgentPiece, AgentRunner):
     """Runs agents as `Runner` does: `await TallyRunner(tally).run(agent, "…", session=session)`.
 
     Each run is recorded with receipts; each request is compiled to `budget` tokens with what is
@@ -53,70 +35,18 @@ class TallyRunner(AgentRunner):
     person interrupts the run, as the SDK's own do.
     """
 
-    def __init__(
-        self,
-        tally: Tally | BoundTally,
-        *,
-        actor: ActorSource | None = None,
-        scope: str | Scope | None = None,
-        agent_name: str | None = None,
-        record: bool = True,
-        context: ContextMode | bool = "request",
-        rules: bool = True,
-        task_type: str | None = None,
-        budget: int | None = None,
-        memory_budget: int = MEMORY_BUDGET,
-        memories: int = MEMORIES,
-        history_share: int | None = None,
-        turn_share: int | None = None,
-        compile_config: CompileConfig | None = None,
-        compaction: Compaction = "cut",
-        strict: bool = False,
-        capture: Speakers = "off",
-    ) -> None:
-        """`actor` says who acts, by default what the context of a run names. `context="memory"`
-        leaves all of a request but the memories as it is, and False compiles nothing; the budgets
-        are those of the other runtimes. `record` makes receipts, and with `strict` a failure to
-        record is raised. `capture` remembers the words of the `user`, or those of `both`, when a
-        run ends. `rules` enforces the rules of the tally; `task_type` states the kind of task for
-        them. Raises InvalidInput.
-        """
-        self.binder = Binder(
-            tally, runtime="openai_agents", piece="TallyRunner", actor=actor, scope=scope
-        )
-        for name, switch in {"record": record, "rules": rules, "strict": strict}.items():
-            check_flag(name, switch)
-        self.capture = checked_speakers(capture)
-        self.agent_name, self.records, self.rules = agent_name, record, rules
-        self.task_type = task_type
-        self.guard = Capture(self.binder.tally, "openai_agents", strict=strict)
-        compiler = RequestCompiler(
-            context="request" if context is False else cast(ContextMode, context),
-            budget=budget,
-            memory_budget=memory_budget,
-            memories=memories,
-            history_share=history_share,
-            turn_share=turn_share,
-            compile_config=compile_config,
-            compaction=compaction,
-        )
-        self.compiler = None if context is False else compiler
-        self.asked: dict[str, str] = {}
-        """The approval that each call waits for, by the id of the call."""
+    _runtime, _piece = "openai_agents", "TallyRunner"
 
-    def __repr__(self) -> str:
-        return self.binder.describe(agent_name=self.agent_name)
+    @cached_property
+    def asked(self) -> dict[str, str]:
+        """The approval that each call waits for, by the id of the call."""
+        return {}
 
     def approval_of(self, interruption: ToolApprovalItem) -> str | None:
         """Return the id of the approval that an interruption of a run waits for, by which somebody
         may grant it elsewhere; None where no rule asks.
         """
         return self.asked.get(interruption.call_id or "")
-
-    @property
-    def failures(self) -> int:
-        """Events that could not be recorded."""
-        return self.guard.failures
 
     async def run(
         self,
@@ -198,17 +128,11 @@ class TallyRunner(AgentRunner):
         run = RunUnderWay(self, bound, words, session)
         run.provider = config.model_provider if given_config is None or is_ours else None
         current = agent if state is None or state._current_agent is None else state._current_agent
-        if self.records:
-            with self.guard():
-                run.join(self.agent_name or current.name or UNNAMED_AGENT)
-        if self.rules:
-            for kind in _KINDS:
-                if has_rules(bound, kind):
-                    register_enforcer(bound, kind, "TallyRunner")
+        run.start(current.name)
         if state is not None:
-            run.tools.answers = answers_of(state)
+            run.answers = answers_of(state)
             with run.active():
-                run.tools.note_rejections()
+                run.note_rejections()
         take_in_hand(agent_tools(current), asks=run.asks)
         hooks = options.get("hooks") or RunHooks()
         run.options = {

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from agents import FunctionTool, RunContextWrapper, Tool
 
 from tallystick.aio import in_thread
-from tallystick.errors import Blocked, InvalidInput
 from tallystick.kit import (
     ActorSource,
+    Asking,
     PlainApproval,
     TallyElsewhere,
+    ToolCall,
+    answer_memory_call,
     binder_of,
     check_flag,
     check_word,
-    has_rules,
     memory_tool_specs,
-    run_memory_tool,
     text_of,
-    tool_arguments,
 )
 from tallystick.operations import MODEL_TOOLS, offered_tools
-from tallystick.records import JsonObject, Scope
-from tallystick.tally import AllowedToolCall, BoundTally, Tally
-from tallystick_openai_agents.rules import RuledTool, in_hand
+from tallystick.records import Scope, ToolSpec
+from tallystick.tally import BoundTally, Tally
+from tallystick_openai_agents.rules import RuledTool, in_hand, read_arguments
 
 
 def memory_tools(
@@ -49,39 +47,26 @@ def memory_tools(
     check_word("approval", approval, PlainApproval)
     check_flag("working", working)
 
+    asking = Asking()
+
     def answer(context: Any, name: str, text: str) -> str:
-        try:
-            given = json.loads(text or "{}")
-            arguments = tool_arguments(name, given if isinstance(given, dict) else {})
-        except (ValueError, InvalidInput) as error:
-            return text_of({"error": "InvalidInput", "message": str(error)})
-        run = in_hand.get()
+        run, arguments = in_hand.get(), read_arguments(text)
         session = None if run is None else run.session
         bound = binder.bound(binder.call(context=context, session=session))
-        check = AllowedToolCall(checked=arguments)
-        # A runner has checked the call by the rules of its own tally.
-        is_checked = run is not None and run.bound.tally is getattr(bound, "tally", None)
-        if not is_checked and isinstance(bound, BoundTally) and has_rules(bound, "tool_call"):
-            try:
-                check = bound.check_tool_call(name, arguments, piece="memory_tools")
-            except Blocked as error:
-                return str(error)
-        result: JsonObject = check.result(run_memory_tool(bound, name, check.arguments))
-        return text_of(result)
+        return text_of(answer_memory_call(bound, ToolCall(name, arguments), asking))
 
-    def tool(name: str, parameters: JsonObject) -> FunctionTool:
+    def tool(spec: ToolSpec) -> FunctionTool:
         async def invoke(context: RunContextWrapper[Any], input: str) -> str:
-            return await in_thread(answer, context.context, name, input)
+            return await in_thread(answer, context.context, spec.name, input)
 
         return RuledTool(
-            name=name,
-            description=MODEL_TOOLS[name].description,
-            params_json_schema=dict(parameters),
+            name=spec.name,
+            description=spec.description,
+            params_json_schema=dict(spec.parameters),
             on_invoke_tool=invoke,
             strict_json_schema=False,
-            needs_approval=MODEL_TOOLS[name].needs_approval and approval == "ask",
+            needs_approval=MODEL_TOOLS[spec.name].needs_approval and approval == "ask",
         )
 
-    schemas = {spec.name: spec.parameters for spec in memory_tool_specs(working=working)}
-    names = [each.name for each in offered_tools(working=working)]
-    return [tool(name, schemas[name]) for name in names]
+    specs = {spec.name: spec for spec in memory_tool_specs(working=working)}
+    return [tool(specs[each.name]) for each in offered_tools(working=working)]

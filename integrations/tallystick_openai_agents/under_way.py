@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -17,26 +17,21 @@ from tallystick.aio import in_thread
 from tallystick.errors import ActionDenied, ApprovalRequired
 from tallystick.kit import (
     OpenCall,
-    RootRun,
     ToolCall,
-    begin_call,
+    enforcing,
     has_rules,
-    is_nested,
+    judge_tool_call,
     record_approval,
-    record_tool_call,
-    record_tool_error,
-    record_tool_result,
-    refuse_unenforced,
 )
+from tallystick.kit.agent_runs import AgentRequest, AgentRun
 from tallystick.logs import get_logger
-from tallystick.recorder import Run, status_for
-from tallystick.records import StepKind, StepStatus
+from tallystick.records import StepStatus
 from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_openai_agents.messages import as_json, output_text
 from tallystick_openai_agents.rules import (
+    Answered,
     Invoke,
     RuledTool,
-    ToolRules,
     in_hand,
     is_in_hand,
     read_arguments,
@@ -45,39 +40,34 @@ from tallystick_openai_agents.rules import (
 if TYPE_CHECKING:
     from tallystick_openai_agents.runner import TallyRunner
 
-_DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
-"""Reasons for which the model reads a denial; other refusals are errors of the application."""
-
 agent_asking: ContextVar[Agent[Any] | None] = ContextVar("tallystick_agent", default=None)
 """The agent whose model is about to be asked."""
 
 
-class RunUnderWay:
+class RunUnderWay(AgentRun):
     """One run of the SDK. Its calls may come from several tasks at once."""
 
     def __init__(
         self, runner: TallyRunner, bound: BoundTally, words: str | None, session: str | None
     ) -> None:
-        self.runner, self.bound, self.words, self.session = runner, bound, words, session
-        self.id = bound.tally.new_id()
-        self.guard = runner.guard
-        self.root: RootRun | None = None
+        super().__init__(runner, bound, words=words, session=session)
+        self.runner = runner
         self.options: dict[str, Any] = {}
         self.provider: ModelProvider | None = None
         """The provider of models that was made for this run."""
-        self.tools = ToolRules(bound, "TallyRunner", runner.task_type)
-        self.is_nested = is_nested()
         self.turns: dict[str, str] = {}
         """A name for each request of a user in it, as a working set knows turns."""
         self.handoffs: dict[str, ToolCall] = {}
         """The last call to hand over to an agent, by the name of the agent."""
-        self._decided: dict[str, tuple[OpenCall | None, AllowedToolCall | ActionDenied]] = {}
+        self.answers: dict[str, Answered] = {}
+        """What a person answered, by the id of the call."""
+        self._decided: dict[str, tuple[OpenCall | None, AllowedToolCall | ActionDenied | None]] = {}
         """Calls that were checked before the SDK makes them."""
         self._asked: set[str] = set()
         """Ids of the calls that a rule holds up."""
         self._errors: dict[str, BaseException] = {}
         """Errors of tools that the SDK gave to the model as a text."""
-        self._open: dict[Any, OpenCall] = {}
+        self._open: dict[Any, OpenCall | None] = {}
         """Calls of tools of the SDK's own, by the tool."""
         self._lock = threading.Lock()
         self._models_asked = 0
@@ -87,40 +77,17 @@ class RunUnderWay:
     @property
     def asks(self) -> bool:
         """True if a rule may want a person to be asked."""
-        return self.runner.rules and has_rules(self.bound, "tool_call", "require_approval")
-
-    @property
-    def run(self) -> Run | None:
-        """The run of the tally; None where nothing is recorded."""
-        return None if self.root is None else self.root.run
-
-    def join(self, agent: str, **metadata: Any) -> None:
-        """Begin a run of the tally for an agent, or join that under way."""
-        thread = {"thread_id": self.session} if self.session else {}
-        self.root = RootRun.join(
-            self.bound, agent, goal=self.words, metadata={**thread, **metadata}
-        )
+        return self.settings.rules and has_rules(self.bound, "tool_call", "require_approval")
 
     @contextmanager
     def active(self, call: OpenCall | None = None) -> Iterator[None]:
         """Make the run, and the step of a call, those of the code inside."""
         token = in_hand.set(self)
-        with ExitStack() as stack:
-            if self.run is not None:
-                stack.enter_context(self.run.active())
-            if call is not None:
-                stack.enter_context(call.step.active())
-            try:
+        try:
+            with super().active(call):
                 yield
-            finally:
-                in_hand.reset(token)
-
-    def begin(self, kind: StepKind, name: str | None) -> OpenCall | None:
-        """Open the step of a call; None where nothing is recorded, or it cannot be."""
-        if self.run is not None:
-            with self.guard(self.run), self.run.active():
-                return begin_call(self.run, kind, name=name, metadata={})
-        return None
+        finally:
+            in_hand.reset(token)
 
     # What the SDK calls
 
@@ -149,33 +116,55 @@ class RunUnderWay:
 
     def enforces(self, tool: FunctionTool) -> bool:
         """Return True if the rules hold for a tool: all tools, or one that goes by them itself."""
-        return self.runner.rules or isinstance(tool, RuledTool)
+        return self.settings.rules or isinstance(tool, RuledTool)
 
     async def needs_approval(self, tool: FunctionTool, arguments: Any, call_id: str) -> bool:
         """Return True if a rule wants a person to be asked about a call, who has not granted it."""
         if not self.enforces(tool) or call_id in self._decided:
             return False
-        return call_id in self._asked or await in_thread(self._ask, tool.name, arguments, call_id)
+        call = ToolCall(tool.name, arguments, call_id)
+        return call_id in self._asked or await in_thread(self._ask, call)
 
-    def _ask(self, name: str, arguments: Any, call_id: str) -> bool:
-        if not self.tools.asks(name, arguments):
+    def _ask(self, call: ToolCall) -> bool:
+        call_id = call.tool_call_id or ""
+        if not self._asks_about(call):
             return False
-        call = ToolCall(name, arguments, call_id)
-        opened = self._begin_tool(call)
+        opened = self._begin(call)
         with self.active(opened):
             try:
-                self._decided[call_id] = opened, self.tools.check(call)
+                self._decided[call_id] = opened, self._check_call(call)
             except ActionDenied as error:
                 self._decided[call_id] = opened, error
             except ApprovalRequired as error:
                 self._asked.add(call_id)
                 self.runner.asked[call_id] = error.approvals[0].id
-                if opened is not None:
-                    with self.guard(self.run):
-                        if not opened.step.has("approval"):
-                            record_approval(opened.step, call)
-                        opened.end("blocked")
+                self.wait_tool(call, opened)
         return call_id in self._asked
+
+    def _asks_about(self, call: ToolCall) -> bool:
+        """Return True if a rule wants a person for a call; nothing is recorded or asked for."""
+        if not has_rules(self.bound, "tool_call", "require_approval"):
+            return False
+        rule = judge_tool_call(self.bound, call.name, call.arguments)
+        return rule is not None and rule.effect == "require_approval"
+
+    def _begin(self, call: ToolCall) -> OpenCall | None:
+        answered = self.answers.get(call.tool_call_id or "")
+        return self.begin_tool(call, approved=answered is not None and answered.answer.approved)
+
+    def _check_call(self, call: ToolCall, enforced: bool = True) -> AllowedToolCall | None:
+        """Check a call; the answer to it counts for exactly these arguments."""
+        answered = self.answers.get(call.tool_call_id or "")
+        is_same = answered is not None and answered.call.arguments == call.arguments
+        answer = answered.answer if answered is not None and is_same else None
+        return self.check_tool(call, answer, enforced=enforced)
+
+    def note_rejections(self) -> None:
+        """Deny what a person rejected: the SDK never calls these tools."""
+        for call, answer in list(self.answers.values()):
+            if not answer.approved and self._asks_about(call):
+                with suppress(ActionDenied):
+                    self._check_call(call)
 
     async def call_tool(self, tool: FunctionTool, context: Any, input: str, invoke: Invoke) -> Any:
         """Call a tool once the rules let it, as a step. A denial is a result that the model
@@ -183,63 +172,37 @@ class RunUnderWay:
         """
         call_id = getattr(context, "tool_call_id", None)
         call = ToolCall(tool.name, read_arguments(input), call_id)
-        opened, decided = self._decided.pop(call_id or "", (None, None))
-        if decided is None:
-            opened = await in_thread(self._begin_tool, call)
+        decided, enforced = self._decided.pop(call_id or "", None), self.enforces(tool)
+        opened = await in_thread(self._begin, call) if decided is None else decided[0]
         with self.active(opened):
             questions = len(self._asked)
             try:
-                check = await in_thread(self._check, tool, call, decided)
-                given = input
-                if check is not None and check.redacts:
-                    given = to_json(check.arguments).decode()
-                result = await invoke(context, given)
-                if check is not None and check.redacts:
+                if decided is None:
+                    check = await in_thread(self._check_call, call, enforced)
+                elif isinstance(decided[1], ActionDenied):
+                    raise decided[1]
+                else:
+                    check = decided[1]
+                redacts = check is not None and check.redacts
+                given = to_json(check.arguments).decode() if check and redacts else input
+                with enforcing(self.bound, "tool_call", tool.name) if enforced else nullcontext():
+                    result = await invoke(context, given)
+                if check is not None and redacts:
                     result = check.result(as_json(result))
             except BaseException as error:
-                is_denial = isinstance(error, ActionDenied) and error.reason in _DENIAL_REASONS
-                if opened is not None:
-                    with self.guard(self.run):
-                        if is_denial:
-                            record_tool_error(opened.step, error, str(error))
-                            opened.end("failed")
-                        else:
-                            opened.fail(error)
-                if is_denial:
-                    return str(error)
-                raise
-        if opened is not None:
-            with self.guard(self.run):
-                failure = self._errors.pop(call_id or "", None)
-                if failure is not None:
-                    record_tool_error(opened.step, failure, str(result))
-                    opened.end("failed")
-                elif len(self._asked) > questions:
-                    opened.end("blocked")
-                else:
-                    record_tool_result(opened.step, as_json(result))
-                    opened.end()
+                denial = self.fail_tool(opened, error)
+                if denial is None:
+                    raise
+                return denial
+        failure = self._errors.pop(call_id or "", None)
+        if failure is not None:
+            self.tell_tool(opened, failure, str(result))
+        elif len(self._asked) > questions:
+            if opened is not None:
+                opened.end("blocked")
+        else:
+            self.end_tool(opened, as_json(result))
         return result
-
-    def _begin_tool(self, call: ToolCall) -> OpenCall | None:
-        opened = self.begin("tool_call", call.name)
-        if opened is not None:
-            answer = self.tools.answers.get(call.tool_call_id or "")
-            with self.guard(self.run):
-                record_tool_call(opened.step, call, approved=answer is not None and answer.approved)
-        return opened
-
-    def _check(
-        self, tool: FunctionTool, call: ToolCall, decided: AllowedToolCall | ActionDenied | None
-    ) -> AllowedToolCall | None:
-        if isinstance(decided, ActionDenied):
-            raise decided
-        if decided is not None or not has_rules(self.bound, "tool_call"):
-            return decided
-        if self.enforces(tool):
-            return self.tools.check(call)
-        refuse_unenforced(self.bound, call)
-        return None
 
     def start_tool(self, context: Any, tool: Any) -> None:
         """Record the start of a tool that nothing stands around: one of the SDK's own. Raises
@@ -248,22 +211,18 @@ class RunUnderWay:
         name = getattr(tool, "name", type(tool).__name__)
         arguments = read_arguments(getattr(context, "tool_arguments", None))
         call = ToolCall(name, arguments, getattr(context, "tool_call_id", None))
-        opened = self._open[call.tool_call_id or id(tool)] = self._begin_tool(call)  # type: ignore[assignment]
+        opened = self._open[call.tool_call_id or id(tool)] = self._begin(call)
         with self.active(opened):
             try:
-                refuse_unenforced(self.bound, call)
+                self.check_tool(call, enforced=False)
             except ActionDenied as error:
-                if opened is not None:
-                    opened.fail(error)
+                self.tell_tool(opened, error, None)
                 raise
 
-    def end_tool(self, context: Any, tool: Any, result: Any) -> None:
+    def end_tool_of_sdk(self, context: Any, tool: Any, result: Any) -> None:
         """Record the result of such a tool."""
         opened = self._open.pop(getattr(context, "tool_call_id", None) or id(tool), None)
-        if opened is not None:
-            with self.guard(self.run):
-                record_tool_result(opened.step, as_json(result))
-                opened.end()
+        self.end_tool(opened, as_json(result))
 
     def hand_over(self, agent: Agent[Any]) -> None:
         """Record that another agent takes over: the run of the one before it ends, if it is our
@@ -273,10 +232,7 @@ class RunUnderWay:
         if root is None:
             return
         with self.guard(root.run):
-            opened = self._begin_tool(call)
-            if opened is not None:
-                record_tool_result(opened.step, agent.name)
-                opened.end()
+            self.end_tool(self._begin(call), agent.name)
             if root.is_own:
                 root.end("completed")
                 self.join(agent.name, handed_over_by=root.run.id)
@@ -293,45 +249,22 @@ class RunUnderWay:
 
     def finish(self, result: Any) -> None:
         """End the run with its outcome, and wait until it is stored."""
-        if self.root is None:
+        if self.run is None:
             return
-        with self.guard(self.root.run):
+        with self.guard(self.run):
             for item in result.interruptions:
                 if item.call_id not in self._asked:
-                    step = self.root.run.step("human_approval", name=item.tool_name)
+                    step = self.run.step("human_approval", name=item.tool_name)
                     arguments = read_arguments(getattr(item.raw_item, "arguments", None))
                     record_approval(step, ToolCall(item.tool_name or "", arguments, item.call_id))
                     step.end("blocked", wait=False)
-            if not result.interruptions:
-                self._keep_turn(self.root.run, output_text(result.final_output))
-        self._end("blocked" if result.interruptions else "completed")
+        if not result.interruptions:
+            self.keep_turn(output_text(result.final_output))
+        self.end("blocked" if result.interruptions else "completed")
 
-    def _keep_turn(self, run: Run, answer: str | None) -> None:
-        speakers = self.runner.capture
-        if speakers != "off" and not self.is_nested:
-            self.bound.keep_turn(
-                run,
-                user=self.words,
-                assistant=answer if speakers == "both" else None,
-                unkept_answer=answer,
-                observer="TallyRunner",
-            )
-
-    def fail(self, error: BaseException) -> None:
-        """End the run with an error, and wait until it is stored."""
-        run, status = self.run, status_for(type(error))
-        if run is None:
-            return
-        is_own = self.root is not None and self.root.is_own
-        noted = run.has_noted(error) or run.has_noted(error.__cause__ or error)
-        if is_own and status == "failed" and not noted:
-            with self.guard(run):
-                run.step("other", name=run.record.agent_name).fail(error)
-        self._end(status)
-
-    def begin_model_call(self, name: str | None) -> OpenCall | None:
+    def begin_model_call(self, request: AgentRequest) -> OpenCall | None:
         """Open the step of a request to a model, which `end_model_call` follows."""
-        call = self.begin("model_call", name)
+        call = self.begin_request(request)
         if call is not None:
             with self._lock:
                 self._models_asked += 1
@@ -343,16 +276,15 @@ class RunUnderWay:
             self._models_asked -= 1
             status = None if self._models_asked else self._status
         if status is not None:
-            self._end(status)
+            self.end(status)
 
-    def _end(self, status: StepStatus) -> None:
+    def end(self, status: StepStatus) -> None:
+        """End the run, once no model is being asked any more."""
         with self._lock:
             if self._models_asked:
                 self._status = status
                 return
-        if self.root is not None and self.root.is_own:
-            with self.guard(self.root.run):
-                self.root.run.end(status)
+        super().end(status)
 
 
 class Hooks(RunHooks[Any]):
@@ -383,7 +315,7 @@ class Hooks(RunHooks[Any]):
     ) -> None:
         """See the result of a tool."""
         if not is_in_hand(tool):
-            await in_thread(self._run.end_tool, context, tool, result)
+            await in_thread(self._run.end_tool_of_sdk, context, tool, result)
         await self._inner.on_tool_end(context, agent, tool, result)
 
 

@@ -42,6 +42,7 @@ from tallystick.kit import (
     claim_enforcement,
     decide_as_person,
     has_rules,
+    is_denial,
     is_enforced,
     plain_arguments,
     register_enforcer,
@@ -56,8 +57,6 @@ from tallystick_pydantic_ai.messages import clean_value, comparable, request_of
 from tallystick_pydantic_ai.render import read_request
 
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
-_DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
-"""Reasons for which the model reads a denial; other refusals are errors of the application."""
 _DEFERRED = ("unapproved", "external")
 """Kinds of tools whose calls PydanticAI defers without running anything."""
 EVERY_ATTEMPT = hasattr(AbstractCapability, "prepare_model_request")
@@ -110,7 +109,7 @@ class ToolRules:
             try:
                 check = await self.check(ctx, call)
             except ActionDenied as error:
-                if error.reason not in _DENIAL_REASONS:
+                if not is_denial(error):
                     raise
                 raise SkipToolExecution(ToolDenied(str(error))) from error
             except errors.ApprovalRequired as error:
@@ -312,7 +311,7 @@ class TallyPolicy(OncePerAgent):
         try:
             check = await self._rules.check(ctx, tool_call)
         except ActionDenied as error:
-            if error.reason not in _DENIAL_REASONS:
+            if not is_denial(error):
                 raise
             raise ToolFailed(str(error)) from error
         except errors.ApprovalRequired as error:

@@ -116,11 +116,11 @@ def test_a_handler_alone_refuses_a_model_unless_something_enforces_its_rules(
             chain.invoke("hello", {"callbacks": [handler]})
         assert (refused.value.reason, script.sent) == ("not_enforced", [])
         assert handler.failures == 0
-        with enforcing("model_call", "scripted-1"):
+        with enforcing(tally, "model_call", "scripted-1"):
             chain.invoke("hello", {"callbacks": [handler]})
         assert len(script.sent) == 1
         nameless: Any = RunnableLambda(str) | GenericFakeChatModel(messages=iter(["checked"]))
-        with enforcing("model_call", None):
+        with enforcing(tally, "model_call", None):
             assert nameless.invoke("hello", {"callbacks": [handler]}).content == "checked"
 
 

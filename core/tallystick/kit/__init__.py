@@ -41,7 +41,9 @@ from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.kit.enforcement import (
     claim_enforcement,
     decide_as_person,
+    enforcing,
     has_rules,
+    is_denial,
     is_enforced,
     judge_tool_call,
     plain_arguments,
@@ -55,9 +57,11 @@ from tallystick.kit.enforcement import (
 )
 from tallystick.kit.memory_files import FileAnswer, FilePermission, MemoryFiles
 from tallystick.kit.plain_tools import (
+    Asking,
     PlainApproval,
     PlainMemoryTools,
     ToolQuestion,
+    answer_memory_call,
     memory_tool_specs,
     text_of,
     tool_arguments,
@@ -118,7 +122,7 @@ from tallystick.storage.move.foreign_stores import (
     rows_of_openmemory,
     rows_of_store,
 )
-from tallystick.tally.call_rules import CallKind, enforcing
+from tallystick.tally.call_rules import CallKind
 from tallystick.tally.session_turns import CONTINUES, OBSERVER
 
 __all__ = [
@@ -129,6 +133,8 @@ __all__ = [
     "tool_arguments",
     "memory_tool_specs",
     "conversation_context",
+    "Asking",
+    "answer_memory_call",
     "ToolQuestion",
     "PlainMemoryTools",
     "PlainApproval",
@@ -198,6 +204,7 @@ __all__ = [
     "framed_hits",
     "framed_pieces",
     "has_rules",
+    "is_denial",
     "is_enforced",
     "is_nested",
     "json_value",

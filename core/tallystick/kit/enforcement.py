@@ -10,21 +10,21 @@ that nobody has in hand.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel, create_model
 
-from tallystick.errors import StateConflict, StoredApproval
+from tallystick.errors import ActionDenied, StateConflict, StoredApproval
 from tallystick.kit.elsewhere import TallyElsewhere
 from tallystick.kit.rendering import ToolCall
 from tallystick.policy.arguments import UNREADABLE, json_arguments
 from tallystick.recorder import Step
 from tallystick.records import Actor, ContextItem, PolicyEffect, PolicyRule, RuledSubject, ToolSpec
 from tallystick.tally import BoundTally, Tally, enforcement
-from tallystick.tally.call_rules import CallFacts, CallKind, is_in_hand
+from tallystick.tally.call_rules import CallFacts, CallKind
 from tallystick.tally.services import services_of
 
 
@@ -97,13 +97,33 @@ def release_enforcement(tally: Tally | BoundTally, kind: CallKind, call_id: str)
     services_of(tally).call_rules.release(kind, call_id)
 
 
+def enforcing(
+    tally: Tally | BoundTally, kind: CallKind, name: str | None
+) -> AbstractContextManager[None]:
+    """Say that an enforcing piece has the code inside in hand, as the call of this tool or model,
+    where the observer inside does not know the same id. Calls of other names inside of it, and
+    observers of other tallies, are not meant.
+    """
+    return services_of(tally).call_rules.enforcing(kind, name)
+
+
 def is_enforced(
     tally: Tally | BoundTally, kind: CallKind, name: str | None, call_id: str | None = None
 ) -> bool:
     """Return True if an enforcing piece has this call in hand, by its id or by its block."""
     if call_id is not None and services_of(tally).call_rules.is_claimed(kind, call_id):
         return True
-    return is_in_hand(kind, name)
+    return services_of(tally).call_rules.is_enforcing(kind, name)
+
+
+_DENIALS = ("denied_by_rule", "denied_by_person")
+
+
+def is_denial(error: BaseException) -> bool:
+    """Return True for a denial, which the model reads as the answer of its call: the application is
+    to mend whatever else stops one.
+    """
+    return isinstance(error, ActionDenied) and error.reason in _DENIALS
 
 
 def judge_tool_call(bound: BoundTally, name: str, arguments: object = None) -> PolicyRule | None:

@@ -6,10 +6,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tallystick.compiler import Outline
-from tallystick.records import ContextItem
+from tallystick.records import ContextItem, ToolSpec
+
+Count = Callable[[str], int]
+INSTRUCTIONS = "instructions-0"
+"""Id of the item of instructions that are one text."""
 
 
 class Piece(NamedTuple):
@@ -18,6 +23,44 @@ class Piece(NamedTuple):
     raw: tuple[Any, ...]
     item: ContextItem | None
     """None for what passes untouched."""
+    text: str = ""
+    """The text of what passes untouched, which rules see and which is counted."""
+    after: str | None = None
+    """Id of the item without which what passes untouched says nothing."""
+
+
+@dataclass(frozen=True)
+class ReadRequest:
+    """A request as the compiler reads it."""
+
+    instructions: Sequence[ContextItem]
+    pieces: Sequence[Piece]
+    tools: Sequence[ToolSpec] = ()
+    beside: Sequence[str] = ()
+    """Texts beside the pieces, such as the schema of the answer, which pass untouched."""
+
+    @property
+    def items(self) -> list[ContextItem]:
+        """Return the items, instructions first."""
+        return [*self.instructions, *(each.item for each in self.pieces if each.item is not None)]
+
+    def untouched(self, count: Count) -> int:
+        """Return the tokens of what passes untouched."""
+        texts = [each.text for each in self.pieces if each.item is None]
+        return sum(map(count, [*texts, *self.beside]))
+
+    def for_rules(self, own_text: Callable[[str], str]) -> dict[str, Any]:
+        """Return items and tools as rules over items see them: whatever passes untouched counts as
+        a text of the system. What memory added went through its compile: `own_text`, which takes
+        the frames of the tally out of a text, leaves nothing of it.
+        """
+        passing = [
+            ContextItem(id=f"untouched-{place}", kind="system", content=piece.text)
+            for place, piece in enumerate(self.pieces)
+            if piece.item is None
+        ]
+        said = [each for each in self.items if not each.content or own_text(each.content).strip()]
+        return {"items": [*said, *passing], "tools": self.tools}
 
 
 def laid_out(
@@ -44,7 +87,8 @@ def laid_out(
         while standing and standing[0] < end:
             piece = pieces[standing.popleft()]
             if piece.item is None:
-                yield from piece.raw
+                if piece.after is None or piece.after in shown:
+                    yield from piece.raw
             elif piece.item.id in shown:
                 yield from send(shown[piece.item.id], piece)
 

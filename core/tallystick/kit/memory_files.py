@@ -8,7 +8,7 @@ own arguments, so that no rule over these is passed by.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictInt, StrictStr, TypeAdapter, ValidationError
@@ -20,10 +20,9 @@ from tallystick.errors import (
     TallystickError,
     VersionConflict,
 )
-from tallystick.kit.arguments import check_word
+from tallystick.kit.arguments import problems_of
 from tallystick.kit.binder import ActorSource, Binder
-from tallystick.kit.enforcement import decide_as_person, has_rules, is_enforced
-from tallystick.kit.plain_tools import PlainApproval, ToolQuestion
+from tallystick.kit.plain_tools import Asking, PlainApproval, ToolQuestion
 from tallystick.kit.rendering import (
     ToolCall,
     record_tool_call,
@@ -31,7 +30,6 @@ from tallystick.kit.rendering import (
     record_tool_result,
 )
 from tallystick.memory.files import Add, Alter, Drop, Edit
-from tallystick.operations import MODEL_TOOLS, not_approved
 from tallystick.recorder import current_run
 from tallystick.records import JsonObject, Record
 from tallystick.tally import AllowedToolCall, BoundTally, MemoryTree, SeenVersions, Tally
@@ -112,9 +110,7 @@ class MemoryFiles:
         rules of the tally.
         """
         self._binder = Binder(tally, runtime=runtime, piece=piece, actor=actor)
-        check_word("approval", approval, PlainApproval)
-        self._approval: PlainApproval = approval
-        self._ask = ask
+        self._asking = Asking(approval, ask, _PIECE)
         self._seen = SeenVersions()
 
     def run(self, command: Mapping[str, Any]) -> FileAnswer:
@@ -153,7 +149,7 @@ class MemoryFiles:
         paths = [value for name, value in arguments.items() if name.endswith("path")]
         scope = MemoryTree(bound).scope_of(paths[0])
         bound = bound if scope is None else replace(bound, scope=scope)
-        permission = FilePermission(bound, self._approval, self._ask)
+        permission = FilePermission(bound, self._asking)
         check = permission.check(MEMORY_FILES, arguments)
         arguments = dict(check.arguments)
         name = str(arguments.pop("command"))
@@ -168,10 +164,7 @@ def _read_command(command: Mapping[str, Any]) -> JsonObject:
     try:
         valid = _COMMANDS.validate_python(given)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
-        raise InvalidInput(
-            "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in problems)
-        ) from error
+        raise InvalidInput(problems_of(error)) from error
     arguments: JsonObject = valid.model_dump(mode="json")
     return arguments
 
@@ -181,10 +174,7 @@ class FilePermission:
     """The rules of a tally, and the person who is asked, over one command of a `MemoryTree`."""
 
     bound: BoundTally
-    approval: PlainApproval = "ask"
-    ask: Callable[[ToolQuestion], bool | str] | None = None
-    piece: str = _PIECE
-    """The piece that enforces the rules, for the doctor."""
+    asking: Asking = field(default_factory=lambda: Asking("ask", piece=_PIECE))
 
     def read(self, tool: str, arguments: JsonObject, text: str) -> str:
         """Return what the rules let a memory tool read of a text. Raises Blocked."""
@@ -210,42 +200,15 @@ class FilePermission:
     def _change(self, edit: Edit, *, is_file: bool) -> Edit:
         tool, arguments = _as_tool(edit)
         check = self.check(tool, arguments)
-        if self._asks(tool, is_file) and check.approval is None:
-            if self.ask is None:
-                self._refuse(tool, "Nobody can be asked: the agent was given no `ask`.")
-            else:
-                answer = self.ask(_question(tool, arguments))
-                if answer is not True:
-                    self._refuse(tool, answer if isinstance(answer, str) else "")
+        if not is_file and check.approval is None:
+            refusal = self.asking.refusal(tool, arguments)
+            if refusal is not None:
+                raise InvalidInput(str(refusal["message"]))
         return _as_edit(edit, check.arguments)
 
-    def _asks(self, tool: str, is_file: bool) -> bool:
-        return not is_file and MODEL_TOOLS[tool].needs_approval and self.approval == "ask"
-
-    def _refuse(self, tool: str, message: str) -> None:
-        raise InvalidInput(not_approved(tool, message)["message"])
-
     def check(self, tool: str, arguments: JsonObject) -> AllowedToolCall:
-        """Check a call by the rules; a person whom a rule asks answers through `ask`. Raises
-        Blocked.
-        """
-        bound = self.bound
-        if not has_rules(bound, "tool_call") or is_enforced(bound, "tool_call", tool):
-            return AllowedToolCall(checked=arguments)
-        try:
-            return bound.check_tool_call(tool, arguments, piece=self.piece)
-        except ApprovalRequired as error:
-            if self.ask is None or self.approval != "ask":
-                raise
-            answer = self.ask(_question(tool, arguments))
-            reason = answer if isinstance(answer, str) else "answered when the agent asked"
-            decide_as_person(bound, error.approvals, approved=answer is True, reason=reason)
-        return bound.check_tool_call(tool, arguments, piece=self.piece)
-
-
-def _question(tool: str, arguments: JsonObject) -> ToolQuestion:
-    description = MODEL_TOOLS[tool].description if tool in MODEL_TOOLS else "Memory as files."
-    return ToolQuestion(tool, arguments, description)
+        """Check a call by the rules; a person whom a rule asks answers. Raises Blocked."""
+        return self.asking.check(self.bound, ToolCall(tool, arguments))
 
 
 def _as_tool(edit: Edit) -> tuple[str, JsonObject]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Literal, NamedTuple, cast
 
 from pydantic import ValidationError
 
 from tallystick.errors import ApprovalRequired, Blocked, InvalidInput
-from tallystick.kit.arguments import check_flag, check_word
+from tallystick.kit.arguments import check_flag, check_word, problems_of
 from tallystick.kit.binder import ActorSource, binder_of
 from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.kit.enforcement import decide_as_person, has_rules, is_enforced
@@ -80,8 +80,7 @@ class PlainMemoryTools(ABC):
         self._binder = binder_of(
             tally, runtime=self.runtime, piece="memory_tools", actor=actor, scope=scope
         )
-        check_word("approval", approval, PlainApproval)
-        self._approval, self._ask = approval, ask
+        self._asking = Asking(approval, ask)
         self._specs = memory_tool_specs(working=working)
 
     @property
@@ -106,12 +105,12 @@ class PlainMemoryTools(ABC):
                 "next compile."
             )
         bound = self._binder.bound(None)
-        run = current_run()
+        asked, run = ToolCall(call.name, call.arguments, call.id), current_run()
         if run is None or run.id != self._binder.current_run_id():
-            return self._answer(bound, call)
+            return answer_memory_call(bound, asked, self._asking)
         with run.step("tool_call", name=call.name) as step:
-            record_tool_call(step, ToolCall(call.name, call.arguments, call.id))
-            answer = self._answer(bound, call)
+            record_tool_call(step, asked)
+            answer = answer_memory_call(bound, asked, self._asking)
             _record_answer(step, answer)
         return answer
 
@@ -158,54 +157,93 @@ class PlainMemoryTools(ABC):
     def _output(self, call: ModelToolCall, text: str) -> dict[str, Any]:
         """Return the result of a call in the provider's form."""
 
-    def _answer(self, bound: BoundTally | TallyElsewhere, call: ModelToolCall) -> JsonObject:
-        tool = MODEL_TOOLS[call.name]
-        try:
-            call = call.model_copy(update={"arguments": tool_arguments(call.name, call.arguments)})
-        except InvalidInput as error:
-            return {"error": "InvalidInput", "message": str(error)}
-        check = AllowedToolCall(checked=call.arguments)
-        if (
-            isinstance(bound, BoundTally)
-            and has_rules(bound, "tool_call")
-            and not is_enforced(bound, "tool_call", call.name, call.id)
-        ):
-            try:
-                check = self._check_call(bound, call)
-            except Blocked as error:
-                return {"error": error.code, "message": str(error)}
-        if tool.needs_approval and self._approval == "ask" and check.approval is None:
-            if self._ask is None:
-                return not_approved(call.name, "Nobody can be asked: the agent was given no `ask`.")
-            answer = self._ask(_question(call))
-            if answer is not True:
-                return not_approved(call.name, answer if isinstance(answer, str) else "")
-        result: JsonObject = check.result(run_memory_tool(bound, call.name, check.arguments))
-        return result
 
-    def _check_call(self, bound: BoundTally, call: ModelToolCall) -> AllowedToolCall:
-        """Check a call by the rules; a person whom a rule asks answers through `ask`. Raises
-        Blocked.
+class Asking:
+    """The rules over memory tools, and the person who is asked: by `ask`, and with
+    `approval="elsewhere"` by nobody here.
+    """
+
+    def __init__(
+        self,
+        approval: PlainApproval = "elsewhere",
+        ask: Callable[[ToolQuestion], bool | str] | None = None,
+        piece: str = "memory_tools",
+    ) -> None:
+        """`piece` enforces the rules, for the doctor. Raises InvalidInput."""
+        check_word("approval", approval, PlainApproval)
+        self._asks, self._ask, self._piece = approval == "ask", ask, piece
+
+    def check(self, bound: BoundTally | TallyElsewhere, call: ToolCall) -> AllowedToolCall:
+        """Check a call by the rules of its tally, unless an enforcing piece has it in hand; a
+        person whom a rule asks answers. Raises Blocked.
         """
+        if (
+            not isinstance(bound, BoundTally)
+            or not has_rules(bound, "tool_call")
+            or is_enforced(bound, "tool_call", call.name, call.tool_call_id)
+        ):
+            return AllowedToolCall(checked=call.arguments)
+        name, arguments, call_id = call
+        check = partial(
+            bound.check_tool_call, name, arguments, tool_call_id=call_id, piece=self._piece
+        )
+        return self.check_answered(bound, call, check)
 
-        def check() -> AllowedToolCall:
-            return bound.check_tool_call(
-                call.name, call.arguments, tool_call_id=call.id, piece="memory_tools"
-            )
-
+    def check_answered(
+        self, bound: BoundTally, call: ToolCall, check: Callable[[], AllowedToolCall]
+    ) -> AllowedToolCall:
+        """Return what `check` returns; where a rule wants an approval, once a person has given it.
+        Raises Blocked.
+        """
         try:
             return check()
         except ApprovalRequired as error:
-            if self._ask is None or self._approval != "ask":
+            if self._ask is None or not self._asks:
                 raise
-            answer = self._ask(_question(call))
+            answer = self._ask(_question(call.name, call.arguments))
             reason = answer if isinstance(answer, str) else "answered when the agent asked"
             decide_as_person(bound, error.approvals, approved=answer is True, reason=reason)
         return check()
 
+    def asks_about(self, tool: str) -> bool:
+        """Return True if a person is asked about each call of a tool."""
+        return self._asks and MODEL_TOOLS[tool].needs_approval
 
-def _question(call: ModelToolCall) -> ToolQuestion:
-    return ToolQuestion(call.name, call.arguments, MODEL_TOOLS[call.name].description)
+    def refusal(self, tool: str, arguments: JsonObject) -> JsonObject | None:
+        """Return what the model reads of a change that nobody approved; None for one that may be
+        made.
+        """
+        if not self.asks_about(tool):
+            return None
+        if self._ask is None:
+            return not_approved(tool, "Nobody can be asked: the agent was given no `ask`.")
+        answer = self._ask(_question(tool, arguments))
+        if answer is True:
+            return None
+        return not_approved(tool, answer if isinstance(answer, str) else "")
+
+
+def answer_memory_call(
+    bound: BoundTally | TallyElsewhere, call: ToolCall, asking: Asking
+) -> JsonObject:
+    """Run a call of a memory tool and return its answer; a refusal is one that the model reads."""
+    try:
+        call = call._replace(arguments=tool_arguments(call.name, call.arguments))
+        check = asking.check(bound, call)
+    except InvalidInput as error:
+        return {"error": "InvalidInput", "message": str(error)}
+    except Blocked as error:
+        return {"error": error.code, "message": str(error)}
+    refusal = asking.refusal(call.name, call.arguments) if check.approval is None else None
+    if refusal is not None:
+        return refusal
+    result: JsonObject = check.result(run_memory_tool(bound, call.name, check.arguments))
+    return result
+
+
+def _question(tool: str, arguments: JsonObject) -> ToolQuestion:
+    description = MODEL_TOOLS[tool].description if tool in MODEL_TOOLS else "Memory as files."
+    return ToolQuestion(tool, arguments, description)
 
 
 def text_of(answer: JsonObject) -> str:
@@ -230,13 +268,7 @@ def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
     try:
         valid = _arguments(name).model_validate(arguments)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
-        raise InvalidInput(
-            "; ".join(
-                f"{'.'.join(map(str, problem['loc'])) or name}: {problem['msg']}"
-                for problem in problems
-            )
-        ) from error
+        raise InvalidInput(problems_of(error, name)) from error
     return cast(JsonObject, valid.model_dump())
 
 

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from tallystick.errors import InvalidInput
 from tallystick.kit.elsewhere import TallyElsewhere
@@ -145,6 +145,11 @@ def dump_model(model: BaseModel, **options: Any) -> dict[str, Any]:
             model.model_dump(warnings=False, **options), fallback=str, bytes_mode="base64"
         )
         return fields
+
+
+def json_text(value: Any, **options: Any) -> str:
+    """Return the text of the JSON of a runtime's value, of which nothing is left out."""
+    return to_json(value, fallback=str, bytes_mode="base64", **options).decode()
 
 
 def json_value(value: Any) -> Json:

@@ -165,6 +165,22 @@ class CallRules:
         with self._guard:
             return (kind, call_id) in self._enforced
 
+    @contextmanager
+    def enforcing(self, kind: CallKind, name: str | None) -> Iterator[None]:
+        """Mark the code inside as the call of one tool or model that an enforcing piece has in
+        hand, where the observer inside does not know the same id. Calls of other names inside of it
+        are not in hand.
+        """
+        token = _ENFORCING.set((*_ENFORCING.get(), (self, kind, name)))
+        try:
+            yield
+        finally:
+            _ENFORCING.reset(token)
+
+    def is_enforcing(self, kind: CallKind, name: str | None) -> bool:
+        """Return True inside `enforcing` of this call."""
+        return (self, kind, name) in _ENFORCING.get()
+
 
 class Judged(NamedTuple):
     """The rule that decides over a call, and what it was decided on."""
@@ -174,24 +190,6 @@ class Judged(NamedTuple):
     arguments: Any
 
 
-_ENFORCING: ContextVar[tuple[tuple[str, str | None], ...]] = ContextVar(
+_ENFORCING: ContextVar[tuple[tuple[CallRules, CallKind, str | None], ...]] = ContextVar(
     "tallystick_enforcing", default=()
 )
-
-
-@contextmanager
-def enforcing(kind: CallKind, name: str | None) -> Iterator[None]:
-    """Mark the code inside as the call of one tool or model that an enforcing piece has in hand,
-    where the observer inside does not know the same id. Calls of other names inside of it are not
-    in hand.
-    """
-    token = _ENFORCING.set((*_ENFORCING.get(), (kind, name)))
-    try:
-        yield
-    finally:
-        _ENFORCING.reset(token)
-
-
-def is_in_hand(kind: CallKind, name: str | None) -> bool:
-    """Return True inside `enforcing` of this call."""
-    return (kind, name) in _ENFORCING.get()

@@ -32,7 +32,6 @@ from tallystick.records import (
     PolicyRule,
     StepStatus,
 )
-from tallystick.tally.call_rules import enforcing
 from tallystick.tally.compiling import record_again
 from tallystick.tally.daily_verbs import check_model_call, compile_again, join_run
 from tallystick.tally.enforcement import ask, settle
@@ -160,7 +159,7 @@ def replay_call(
         cleaned = _allowed_request(
             view, provider, provider.model, request, approval_token, piece=piece, by_person=True
         )
-        with enforcing("model_call", provider.model):
+        with view._services.call_rules.enforcing("model_call", provider.model):
             body = provider.send(cleaned).body
         answer = provider.parse(body)
         cost = _cost(view, provider, provider.model or "", answer)
@@ -258,7 +257,7 @@ def call_model(
     chosen = model_provider(provider)
     with _record_call(view, compiled, chosen, agent_name) as call:
         request = call.prepare(compiled, parameters or {}, preflight, approval_token)
-        with enforcing("model_call", call.model):
+        with view._services.call_rules.enforcing("model_call", call.model):
             response = chosen.send(request)
         return call.finish(request, response)
 
@@ -281,7 +280,7 @@ def stream_model(
     with _record_call(view, compiled, chosen, agent_name) as call:
         request = call.prepare(compiled, parameters or {}, preflight, approval_token)
         with (
-            enforcing("model_call", call.model),
+            view._services.call_rules.enforcing("model_call", call.model),
             _open_stream(chosen.stream(request), call, request) as stream,
         ):
             yield stream

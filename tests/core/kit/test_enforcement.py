@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -357,15 +358,26 @@ def test_a_call_that_only_an_observer_sees_is_refused(open_tally: OpenTally) -> 
         release_enforcement(tally, "tool_call", "call-1")
         with pytest.raises(ActionDenied):
             refuse_unenforced(bot, ruled)
-        with enforcing("tool_call", "shell"):
+        with enforcing(tally, "tool_call", "shell"):
             refuse_unenforced(bot, ruled)
             with pytest.raises(ActionDenied):
                 refuse_unenforced_model_call(bot, provider="far", model="shell")
-        with enforcing("model_call", "m"):
+        with enforcing(tally, "model_call", "m"):
             refuse_unenforced_model_call(bot, provider="far", model="m")
             with pytest.raises(ActionDenied):
                 refuse_unenforced_model_call(bot, provider="far", model="other")
         refuse_unenforced_model_call(bot, provider="near", model="m")
+
+
+def test_a_call_that_one_tally_has_in_hand_goes_by_the_rules_of_another(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    ruled = ToolCall("shell", {"command": "rm x"}, "call-1")
+    with open_sqlite(rules=[NO_RM]) as tally, Tally.open(tmp_path / "other") as other:
+        with enforcing(other, "tool_call", "shell"), pytest.raises(ActionDenied):
+            refuse_unenforced(tally.bind(BOT), ruled)
+        with enforcing(tally, "tool_call", "shell"):
+            refuse_unenforced(tally.bind(BOT), ruled)
 
 
 def test_an_observer_that_records_satisfies_a_rule_that_wants_a_receipt(
