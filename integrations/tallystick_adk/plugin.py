@@ -15,36 +15,22 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
 from tallystick.aio import in_thread
-from tallystick.kit import (
-    MEMORIES,
-    MEMORY_BUDGET,
-    UNNAMED_AGENT,
-    ActorSource,
-    Binder,
-    CallKind,
-    Capture,
-    ContextMode,
-    RequestCompiler,
-    Speakers,
-    check_flag,
-    checked_speakers,
-    has_rules,
-    register_enforcer,
-)
+from tallystick.kit import MEMORIES, MEMORY_BUDGET, ActorSource, ContextMode, Speakers
+from tallystick.kit.agent_runs import AgentPiece
 from tallystick.records import Compaction, CompileConfig, Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_adk.under_way import InvocationUnderWay
 
-_KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
 
-
-class TallyPlugin(BasePlugin):
+class TallyPlugin(AgentPiece, BasePlugin):
     """Memory, rules and receipts for a runner: `App(…, plugins=[TallyPlugin(tally)])`.
 
     Each invocation is recorded as a run; each request is compiled to `budget` tokens with what is
     remembered; the rules of the tally hold over tools and requests. A tool call that waits for a
     person asks by ADK's own confirmation of tools.
     """
+
+    _runtime, _piece = "adk", "TallyPlugin"
 
     def __init__(
         self,
@@ -68,23 +54,20 @@ class TallyPlugin(BasePlugin):
         strict: bool = False,
         capture: Speakers = "off",
     ) -> None:
-        """`actor` says who acts, by default the user of the session. `context="memory"` leaves all
-        of a request but the memories as it is, and False compiles nothing; the budgets are those of
-        the other runtimes. `record` makes receipts, and with `strict` a failure to record is
-        raised. `capture` remembers the words of the `user`, or those of `both`, when an invocation
-        ends. `rules` enforces the rules of the tally; `task_type` states the kind of task for them.
-        Raises InvalidInput.
+        """Take the settings of a run: see `AgentPiece`; the actor is by default the user of the
+        session. Raises InvalidInput.
         """
-        super().__init__(name)
-        self.binder = Binder(tally, runtime="adk", piece="TallyPlugin", actor=actor, scope=scope)
-        for flag, switch in {"record": record, "rules": rules, "strict": strict}.items():
-            check_flag(flag, switch)
-        self.capture = checked_speakers(capture)
-        self.agent_name, self.records, self.rules = agent_name, record, rules
-        self.task_type = task_type
-        self.guard = Capture(self.binder.tally, "adk", strict=strict)
-        compiler = RequestCompiler(
-            context="request" if context is False else cast(ContextMode, context),
+        BasePlugin.__init__(self, name)
+        AgentPiece.__init__(
+            self,
+            tally,
+            actor=actor,
+            scope=scope,
+            agent_name=agent_name,
+            record=record,
+            context=context,
+            rules=rules,
+            task_type=task_type,
             budget=budget,
             memory_budget=memory_budget,
             memories=memories,
@@ -92,17 +75,10 @@ class TallyPlugin(BasePlugin):
             turn_share=turn_share,
             compile_config=compile_config,
             compaction=compaction,
+            strict=strict,
+            capture=capture,
         )
-        self.compiler = None if context is False else compiler
         self._under_way: dict[str, InvocationUnderWay] = {}
-
-    def __repr__(self) -> str:
-        return self.binder.describe(agent_name=self.agent_name)
-
-    @property
-    def failures(self) -> int:
-        """Events that could not be recorded."""
-        return self.guard.failures
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Begin the run of an invocation. Raises Denied."""
@@ -125,14 +101,8 @@ class TallyPlugin(BasePlugin):
         call = self.binder.call(session=session.id, configurable={"user_id": session.user_id})
         bound = self.binder.bound(call)
         invocation = InvocationUnderWay(self, bound, context)
-        if self.records:
-            agent = self.agent_name or getattr(context.agent, "name", None) or UNNAMED_AGENT
-            with self.guard():
-                invocation.join(agent, session.app_name)
-        if self.rules:
-            for kind in _KINDS:
-                if has_rules(bound, kind):
-                    register_enforcer(bound, kind, "TallyPlugin")
+        agent = getattr(context.agent, "name", None)
+        invocation.start(agent, app_name=session.app_name, invocation_id=invocation.id)
         return invocation
 
     async def on_event_callback(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple, cast
 
@@ -18,7 +17,6 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
-from pydantic_core import to_json
 
 from tallystick.compiler import outline
 from tallystick.kit import (
@@ -30,13 +28,13 @@ from tallystick.kit import (
     message_item,
     recordable_parameters,
 )
-from tallystick.kit.laying_out import Piece, laid_out
+from tallystick.kit.agent_runs import AgentRequest
+from tallystick.kit.laying_out import INSTRUCTIONS, Count, Piece, ReadRequest, laid_out
+from tallystick.kit.rendering import json_text
 from tallystick.kit.tapes import comparable_request
 from tallystick.records import CompiledContext, ContextItem, Json, ToolSpec
 from tallystick.tokens import usage_of
 
-Count = Callable[[str], int]
-_SYSTEM = "instructions-0"
 _APART = {"system_instruction", "tools", "http_options"}
 
 
@@ -47,47 +45,78 @@ class _Part(NamedTuple):
     part: types.Part
 
 
-@dataclass(frozen=True)
-class ReadRequest:
-    """A request as the compiler reads it."""
+class ModelCall(AgentRequest):
+    """A request to a model, which changes in its place."""
 
-    request: LlmRequest
-    pieces: list[Piece]
-    untouched: int = 0
-    """Tokens of the parts that pass untouched."""
+    def __init__(self, request: LlmRequest, model: BaseLlm | None) -> None:
+        self.request = request
+        self.provider, self.model = _model_facts(request, model)
 
-    @property
-    def items(self) -> list[ContextItem]:
-        """Return the items, instructions first."""
-        text = self.request.config.system_instruction
-        first: list[ContextItem] = []
-        if isinstance(text, str) and text:
-            first = [ContextItem(id=_SYSTEM, kind="system", content=text)]
-        return [*first, *(each.item for each in self.pieces if each.item is not None)]
+    def read(self, count: Count = len) -> ReadRequest:
+        config, pieces = self.request.config, list(_pieces(self.request.contents, count))
+        system, schema = config.system_instruction, config.response_json_schema
+        is_text = system is None or isinstance(system, str)
+        first = [ContextItem(id=INSTRUCTIONS, kind="system", content=str(system))]
+        return ReadRequest(
+            first if system and is_text else [],
+            pieces,
+            _specs(self.request),
+            [_json(each) for each in (None if is_text else system, schema) if each is not None],
+        )
 
-    @property
-    def tools(self) -> list[ToolSpec]:
-        """Return the functions that are offered, each name once."""
-        specs = {each.name: _spec(each) for each in _functions(self.request) if each.name}
-        return [*specs.values()]
-
-    def for_rules(self, own_text: Callable[[str], str]) -> dict[str, Any]:
-        """Return items and tools as rules over items see them: whatever passes untouched counts as
-        a text of the system. `own_text` takes the frames of the tally out of a text.
+    def render(self, compiled: CompiledContext, read: ReadRequest) -> None:
+        """Same as that of any runtime; contents that did not change are the objects that came
+        in.
         """
-        passing = [
-            ContextItem(id=f"untouched-{place}", kind="system", content=_json(piece.raw))
-            for place, piece in enumerate(self.pieces)
-            if piece.item is None
+        sections, changed, request = outline(compiled), changed_items(compiled), self.request
+        system = request.config.system_instruction
+        if system is None or isinstance(system, str):
+            texts = [each.content for each in sections.instructions if each.id == INSTRUCTIONS]
+            texts += [sections.remembered] if sections.remembered else []
+            request.config.system_instruction = "\n\n".join(texts) or None
+            context = sections.context
+        else:
+            context = memory_text(compiled)
+        parts = laid_out(
+            sections,
+            read.pieces,
+            added=[_said(context)] if context else [],
+            send=lambda item, piece: _sent(item, piece, changed),
+        )
+        request.contents = list(_contents(list(parts), request.contents))
+        offered = {item.source_ref.title for item in sections.tools}
+        if request.config.tools:
+            request.config.tools = [_offered(each, offered) for each in request.config.tools]
+
+    def add_memory(self, compiled: CompiledContext) -> None:
+        text = memory_text(compiled)
+        if text:
+            self.request._insert_transient_user_content([_said(text)])
+
+    def clean(self, clean: Callable[[Any], Any]) -> None:
+        request = self.request
+        request.config.system_instruction = clean(request.config.system_instruction)
+        request.contents = [
+            content.model_copy(
+                update={"parts": [_cleaned(each, clean) for each in content.parts or []]}
+            )
+            for content in request.contents
         ]
-        said = [each for each in self.items if not each.content or own_text(each.content).strip()]
-        return {"items": [*said, *passing], "tools": self.tools}
+
+    def recorded(self) -> dict[str, Any]:
+        return request_of(self.request)
 
 
 def _functions(request: LlmRequest) -> Iterator[types.FunctionDeclaration]:
     for tool in request.config.tools or []:
         if isinstance(tool, types.Tool):
             yield from tool.function_declarations or []
+
+
+def _specs(request: LlmRequest) -> list[ToolSpec]:
+    """Return the functions that are offered, each name once."""
+    specs = {each.name: _spec(each) for each in _functions(request) if each.name}
+    return [*specs.values()]
 
 
 def _spec(function: types.FunctionDeclaration) -> ToolSpec:
@@ -99,17 +128,6 @@ def _spec(function: types.FunctionDeclaration) -> ToolSpec:
         description=function.description or "",
         parameters=cast(Any, json_value(parameters or {})),
     )
-
-
-def read_request(request: LlmRequest, count: Count = len) -> ReadRequest:
-    """Return a request as pieces in their order."""
-    pieces = list(_pieces(request.contents, count))
-    texts = [_json(piece.raw) for piece in pieces if piece.item is None]
-    system = request.config.system_instruction
-    texts += [] if system is None or isinstance(system, str) else [_json(system)]
-    schema = request.config.response_json_schema
-    texts += [] if schema is None else [_json(schema)]
-    return ReadRequest(request, pieces, sum(map(count, texts)))
 
 
 def _pieces(contents: list[types.Content], count: Count) -> Iterator[Piece]:
@@ -125,7 +143,7 @@ def _pieces(contents: list[types.Content], count: Count) -> Iterator[Piece]:
             if each.part.function_response is None:
                 said.append(each)
             elif result_of is None:
-                yield Piece((each,), None)
+                yield Piece((each,), None, _json([each.part]))
             else:
                 item_id = f"content-{place}-{number}"
                 text = _result_text(each.part.function_response.response)
@@ -188,47 +206,11 @@ def _texts(parts: Iterable[_Part]) -> str:
 
 
 def _json(value: Any) -> str:
-    if isinstance(value, tuple):
-        value = [each.part if isinstance(each, _Part) else each for each in value]
-    if isinstance(value, str):
-        return value
-    return to_json(value, exclude_none=True, fallback=str, bytes_mode="base64").decode()
-
-
-def add_memory(compiled: CompiledContext, request: LlmRequest) -> None:
-    """Add what memory adds to a request, and change nothing else."""
-    text = memory_text(compiled)
-    if text:
-        request._insert_transient_user_content([_said(text)])
+    return value if isinstance(value, str) else json_text(value, exclude_none=True)
 
 
 def _said(text: str) -> types.Content:
     return types.Content(role="user", parts=[types.Part(text=text)])
-
-
-def render(compiled: CompiledContext, read: ReadRequest) -> None:
-    """Make a request that of a compiled context; contents that did not change are the objects that
-    came in. Raises InvalidContext for calls and results that do not pair.
-    """
-    sections, changed, request = outline(compiled), changed_items(compiled), read.request
-    system = request.config.system_instruction
-    if system is None or isinstance(system, str):
-        texts = [each.content for each in sections.instructions if each.id == _SYSTEM]
-        texts += [sections.remembered] if sections.remembered else []
-        request.config.system_instruction = "\n\n".join(texts) or None
-        context = sections.context
-    else:
-        context = "\n\n".join(filter(None, (sections.remembered, sections.context)))
-    parts = laid_out(
-        sections,
-        read.pieces,
-        added=[_said(context)] if context else [],
-        send=lambda item, piece: _sent(item, piece, changed),
-    )
-    request.contents = list(_contents(list(parts), request.contents))
-    offered = {item.source_ref.title for item in sections.tools}
-    if request.config.tools:
-        request.config.tools = [_offered(each, offered) for each in request.config.tools]
 
 
 def _offered(tool: Any, names: set[str | None]) -> Any:
@@ -275,17 +257,6 @@ def _sent(item: ContextItem, piece: Piece, changed: set[str]) -> Iterator[_Part]
             yield _Part(place, each.part.model_copy(update={"function_call": bare}))
 
 
-def clean_request(request: LlmRequest, clean: Callable[[Any], Any]) -> None:
-    """Clean each text of a request; the contents of the session stay as they are."""
-    request.config.system_instruction = clean(request.config.system_instruction)
-    request.contents = [
-        content.model_copy(
-            update={"parts": [_cleaned(each, clean) for each in content.parts or []]}
-        )
-        for content in request.contents
-    ]
-
-
 def _cleaned(part: types.Part, clean: Callable[[Any], Any]) -> types.Part:
     changes: dict[str, Any] = {}
     if part.text:
@@ -300,20 +271,15 @@ def _cleaned(part: types.Part, clean: Callable[[Any], Any]) -> types.Part:
 
 def request_of(request: LlmRequest) -> dict[str, Any]:
     """Return a request as it is recorded: without headers, keys and connections."""
-    config = dump_model(request.config, exclude_none=True, exclude=_APART)
+    config, system = request.config, request.config.system_instruction
+    settings = dump_model(config, exclude_none=True, exclude=_APART)
     return {
         "model": request.model,
-        "instructions": json_value(_plain(request.config.system_instruction)),
+        "instructions": None if system is None else _json(system),
         "messages": [dump_model(each, exclude_none=True) for each in request.contents],
-        "tools": [spec.dump() for spec in ReadRequest(request, []).tools],
-        "settings": recordable_parameters(config),
+        "tools": [spec.dump() for spec in _specs(request)],
+        "settings": recordable_parameters(settings),
     }
-
-
-def _plain(instruction: Any) -> Any:
-    if instruction is None or isinstance(instruction, str):
-        return instruction
-    return to_json(instruction, exclude_none=True, fallback=str).decode()
 
 
 def answer_of(response: LlmResponse) -> dict[str, Any]:
@@ -333,7 +299,7 @@ def usage_in(response: LlmResponse) -> dict[str, int]:
     return usage
 
 
-def model_facts(request: LlmRequest, model: BaseLlm | None) -> tuple[str | None, str | None]:
+def _model_facts(request: LlmRequest, model: BaseLlm | None) -> tuple[str | None, str | None]:
     """Return the provider and the name of the model of a request."""
     name = request.model or (None if model is None else model.model)
     kind = "" if model is None else type(model).__module__

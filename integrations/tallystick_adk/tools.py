@@ -9,26 +9,26 @@ from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
 from tallystick.aio import in_thread
-from tallystick.errors import Blocked, InvalidInput
+from tallystick.errors import InvalidInput
 from tallystick.kit import (
     ActorSource,
+    Asking,
     Binder,
     PlainApproval,
     RemoteBinder,
     TallyElsewhere,
+    ToolCall,
+    answer_memory_call,
     binder_of,
     check_flag,
     check_word,
-    has_rules,
     memory_tool_specs,
-    run_memory_tool,
     tool_arguments,
 )
 from tallystick.operations import MODEL_TOOLS
 from tallystick.records import JsonObject, Scope, ToolSpec
-from tallystick.tally import AllowedToolCall, BoundTally, Tally
-from tallystick_adk.plugin import TallyPlugin
-from tallystick_adk.under_way import ASKS, refusal_reason
+from tallystick.tally import BoundTally, Tally
+from tallystick_adk.under_way import answer_in, ask, call_key
 
 
 def memory_tools(
@@ -75,13 +75,11 @@ class _MemoryTool(BaseTool):
             arguments = tool_arguments(self.name, args)
         except InvalidInput as error:
             return {"error": "InvalidInput", "message": str(error)}
-        answer = tool_context.tool_confirmation
+        answer = answer_in(tool_context)
         if self._asks and answer is None:
-            tool_context.request_confirmation(hint=f"{self.name} changes what is remembered.")
-            tool_context.actions.skip_summarization = True
-            return {"error": ASKS}
-        if self._asks and answer is not None and not answer.confirmed:
-            return {"error": refusal_reason(answer.payload, is_approved=False)}
+            return ask(tool_context, f"{self.name} changes what is remembered.")
+        if self._asks and answer is not None and not answer.approved:
+            return {"error": answer.reason}
         return await in_thread(self._answer, arguments, tool_context)
 
     def _answer(self, arguments: JsonObject, context: ToolContext) -> JsonObject:
@@ -89,17 +87,6 @@ class _MemoryTool(BaseTool):
         bound = self._binder.bound(
             self._binder.call(session=session.id, configurable={"user_id": session.user_id})
         )
-        check = AllowedToolCall(checked=arguments)
-        if isinstance(bound, BoundTally) and has_rules(bound, "tool_call"):
-            plugins = context._invocation_context.plugin_manager.plugins
-            # A plugin has checked the call by the rules of its own tally.
-            if not any(
-                isinstance(each, TallyPlugin) and each.binder.tally is bound.tally
-                for each in plugins
-            ):
-                try:
-                    check = bound.check_tool_call(self.name, arguments, piece="memory_tools")
-                except Blocked as error:
-                    return {"error": error.code, "message": str(error)}
-        result: JsonObject = check.result(run_memory_tool(bound, self.name, check.arguments))
-        return result
+        return answer_memory_call(
+            bound, ToolCall(self.name, arguments, call_key(context)), Asking()
+        )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.adk.agents.invocation_context import InvocationContext
@@ -18,48 +17,23 @@ from tallystick.errors import ActionDenied, ApprovalRequired
 from tallystick.kit import (
     AnswerFacts,
     OpenCall,
-    RequestParts,
-    RootRun,
     ToolCall,
     attribute_requests,
-    begin_call,
-    decide_as_person,
-    has_rules,
-    is_nested,
+    claim_enforcement,
     json_value,
     plain_arguments,
-    record_approval,
-    record_tool_call,
     record_tool_error,
-    record_tool_result,
-    refuse_unenforced,
-    refuse_unenforced_model_call,
-    rules_requests,
+    release_enforcement,
 )
-from tallystick.kit.rendering import without_frames
-from tallystick.recorder import Run, status_for
-from tallystick.records import StepKind, StepStatus
+from tallystick.kit.agent_runs import AgentRun, Answer
+from tallystick.records import StepStatus
 from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_adk.memory import text_of
-from tallystick_adk.requests import (
-    actions_in,
-    add_memory,
-    answer_of,
-    clean_request,
-    model_facts,
-    read_request,
-    refusal,
-    render,
-    request_of,
-    usage_in,
-)
+from tallystick_adk.requests import ModelCall, actions_in, answer_of, refusal, usage_in
 
 if TYPE_CHECKING:
     from tallystick_adk.plugin import TallyPlugin
 
-_PIECE = "TallyPlugin"
-_DENIAL_REASONS = ("denied_by_rule", "denied_by_person")
-"""Reasons for which the model reads a denial; other refusals are errors of the application."""
 ASKS = "This tool call requires confirmation, please approve or reject."
 
 
@@ -68,57 +42,26 @@ class _ToolUnderWay(NamedTuple):
     check: AllowedToolCall | None
 
 
-class InvocationUnderWay:
+class InvocationUnderWay(AgentRun):
     """One invocation of ADK. Its calls may come from several tasks at once."""
 
     def __init__(self, plugin: TallyPlugin, bound: BoundTally, context: InvocationContext) -> None:
-        self.plugin, self.bound = plugin, bound
-        self.id, self.session = context.invocation_id, context.session.id
-        self.words = text_of(context.user_content) or None
+        words = text_of(context.user_content) or None
+        super().__init__(plugin, bound, words=words, session=context.session.id)
+        self.id = context.invocation_id
         # An answer to a question goes on with the invocation, whose words were kept when it asked.
         self.is_answer = any(
             event.invocation_id == self.id and event.author != "user"
             for event in context.session.events
         )
         self.answer: str | None = None
-        self.is_nested = is_nested()
-        self.root: RootRun | None = None
         self.leave: Callable[[], object] = _do_nothing
         """Makes the run no longer current."""
         self.stop_watching: Callable[[], object] = _do_nothing
         """Ends the watch over the task of the invocation."""
         self._models: dict[Any, OpenCall] = {}
         """The model call under way of each agent in each branch."""
-        self._tools: dict[Any, _ToolUnderWay] = {}
-
-    @property
-    def run(self) -> Run | None:
-        """The run of the tally; None where nothing is recorded."""
-        return None if self.root is None else self.root.run
-
-    def join(self, agent: str, app: str) -> None:
-        """Begin a run of the tally, or join that under way."""
-        metadata = {"thread_id": self.session, "app_name": app, "invocation_id": self.id}
-        self.root = RootRun.join(self.bound, agent, goal=self.words, metadata=metadata)
-
-    @contextmanager
-    def active(self, call: OpenCall | None = None) -> Iterator[None]:
-        """Make the run, and the step of a call, those of the code inside."""
-        with ExitStack() as stack:
-            if self.run is not None:
-                stack.enter_context(self.run.active())
-            if call is not None:
-                stack.enter_context(call.step.active())
-            yield
-
-    def _begin(self, kind: StepKind, name: str | None, context: Any) -> OpenCall | None:
-        if self.run is None:
-            return None
-        place = {"agent": context.agent_name, "branch": _branch(context)}
-        metadata = {name: value for name, value in place.items() if value}
-        with self.plugin.guard(self.run), self.run.active():
-            return begin_call(self.run, kind, name=name, metadata=metadata)
-        return None
+        self._tools: dict[str, _ToolUnderWay] = {}
 
     # Model calls
 
@@ -127,28 +70,19 @@ class InvocationUnderWay:
         that is refused. Raises CompileError.
         """
         model = getattr(context._invocation_context.agent, "canonical_model", None)
-        provider, name = model_facts(request, model)
-        call = self._begin("model_call", name, context)
+        asked = ModelCall(request, model)
+        call = self.begin_request(asked, **_metadata(context))
         if call is not None:
-            call.provider, call.model = provider, name
             # One that never ended, because something else answered in place of its model.
-            self._close_model(context)
+            self._close_model(_place(context))
             self._models[_place(context)] = call
+        reserve = request.config.max_output_tokens or 0
         try:
-            with self.active(call):
-                if self.plugin.compiler is not None:
-                    self._compile(request, provider, name)
-                try:
-                    self._check_model(request, provider, name)
-                finally:
-                    # A request that is refused is kept as it was asked for.
-                    if call is not None:
-                        self._record(call, request, provider, name)
-        except (ActionDenied, ApprovalRequired) as error:
-            self.model_failed(context, error)
-            return refusal(error, getattr(error, "reason", "approval_required"))
+            self.prepare(asked, call, text=self.words or "", turn=self.id, reserve=reserve)
         except BaseException as error:
             self.model_failed(context, error)
+            if isinstance(error, ActionDenied | ApprovalRequired):
+                return refusal(error, getattr(error, "reason", "approval_required"))
             raise
         return None
 
@@ -157,51 +91,6 @@ class InvocationUnderWay:
         call = self._models.get(_place(context))
         if call is not None:
             attribute_requests(call.step)
-
-    def _compile(self, request: LlmRequest, provider: str | None, name: str | None) -> None:
-        bound, compiler = self.bound, self.plugin.compiler
-        assert compiler is not None
-        read = read_request(request, bound.tally.counter(name).count)
-        parts = RequestParts(
-            items=read.items,
-            tools=read.tools,
-            text=self.words or "",
-            turn=self.id,
-            conversation=self.session,
-            model=name,
-            provider=provider,
-            reserve=request.config.max_output_tokens or 0,
-            untouched=read.untouched,
-            task_type=self.plugin.task_type,
-        )
-        compiled = compiler.compile(bound, parts)
-        if compiler.is_whole:
-            render(compiled, read)
-        else:
-            add_memory(compiled, request)
-
-    def _check_model(self, request: LlmRequest, provider: str | None, name: str | None) -> None:
-        bound = self.bound
-        if not rules_requests(bound):
-            return
-        parts = read_request(request).for_rules(partial(without_frames, bound))
-        facts: dict[str, Any] = {"provider": provider, "model": name, **parts}
-        if not self.plugin.rules:
-            refuse_unenforced_model_call(bound, call_id=self.id, **facts)
-            return
-        task_type = self.plugin.task_type
-        asked = request_of(request)
-        check = bound.check_model_call(piece=_PIECE, request=asked, task_type=task_type, **facts)
-        if check.redacts:
-            clean_request(request, check.clean)
-
-    def _record(
-        self, call: OpenCall, request: LlmRequest, provider: str | None, name: str | None
-    ) -> None:
-        with self.plugin.guard(self.run):
-            asked = {} if provider is None else {"provider": provider}
-            summary = {"model": name, **asked, "messages": len(request.contents)}
-            call.step.record("request", request_of(request), summary=summary)
 
     def after_model(self, context: Any, response: LlmResponse) -> None:
         """Record an answer, or see a piece of one that is streamed."""
@@ -226,7 +115,7 @@ class InvocationUnderWay:
             call.times.add_chunk()
             return
         del self._models[place]
-        with self.plugin.guard(self.run):
+        with self.guard(self.run):
             stop = response.finish_reason
             facts = AnswerFacts(
                 usage_in(response),
@@ -240,16 +129,13 @@ class InvocationUnderWay:
 
     def model_failed(self, context: Any, error: BaseException) -> None:
         """Record that a request failed."""
-        call = self._models.pop(_place(context), None)
-        if call is not None:
-            with self.plugin.guard(self.run):
-                call.fail(error)
+        self._close_model(_place(context), error)
 
-    def _close_model(self, context: Any) -> None:
-        call = self._models.pop(_place(context), None)
+    def _close_model(self, place: Any, error: BaseException | None = None) -> None:
+        call = self._models.pop(place, None)
         if call is not None:
-            with self.plugin.guard(self.run):
-                call.end("interrupted")
+            with self.guard(self.run):
+                call.end("interrupted") if error is None else call.fail(error)
 
     # Tool calls
 
@@ -260,94 +146,50 @@ class InvocationUnderWay:
         that may not run, or that waits for a person.
         """
         call = ToolCall(tool.name, plain_arguments(dict(arguments)), context.function_call_id)
-        confirmation = context.tool_confirmation
-        opened = self._begin("tool_call", tool.name, context)
-        if opened is not None:
-            with self.plugin.guard(self.run):
-                is_approved = confirmation is not None and confirmation.confirmed
-                record_tool_call(opened.step, call, approved=is_approved)
+        answer = answer_in(context)
+        is_approved = answer is not None and answer.approved
+        opened = self.begin_tool(call, approved=is_approved, **_metadata(context))
         try:
             with self.active(opened):
-                check = self._check_tool(call, context)
+                check = self.check_tool(call, answer)
         except ApprovalRequired as error:
-            return self._ask(call, opened, context, error)
+            asked = {"approval": error.approvals[0].id}
+            self._wait(call, opened)
+            return ask(context, str(error), asked)
         except BaseException as error:
-            is_denial = isinstance(error, ActionDenied) and error.reason in _DENIAL_REASONS
-            if opened is not None:
-                with self.plugin.guard(self.run):
-                    if is_denial:
-                        record_tool_error(opened.step, error, str(error))
-                        opened.end("failed")
-                    else:
-                        opened.fail(error)
-            if is_denial:
-                return {"error": str(error)}
-            raise
+            denial = self.fail_tool(opened, error)
+            if denial is None:
+                raise
+            return {"error": denial}
         if check is not None and check.redacts:
             cleaned = check.arguments
             arguments.clear()
             arguments.update(cleaned)
-        self._tools[_key(context)] = _ToolUnderWay(opened, check)
+        if self.settings.rules:
+            claim_enforcement(self.bound, "tool_call", call_key(context))
+        self._tools[call_key(context)] = _ToolUnderWay(opened, check)
         return None
-
-    def _check_tool(self, call: ToolCall, context: ToolContext) -> AllowedToolCall | None:
-        bound = self.bound
-        if not has_rules(bound, "tool_call"):
-            return None
-        if not self.plugin.rules:
-            refuse_unenforced(bound, call)
-            return None
-        check = partial(
-            bound.check_tool_call,
-            call.name,
-            call.arguments,
-            tool_call_id=call.tool_call_id,
-            piece=_PIECE,
-            task_type=self.plugin.task_type,
-        )
-        answer = context.tool_confirmation
-        while True:
-            try:
-                return check()
-            except ApprovalRequired as error:
-                if answer is None:
-                    raise
-                reason = refusal_reason(answer.payload, answer.confirmed)
-                decide_as_person(bound, error.approvals, approved=answer.confirmed, reason=reason)
-                # An equal call beside it may use up what was granted to both: each has a try.
-                answer = None if error.new else answer
-
-    def _ask(
-        self,
-        call: ToolCall,
-        opened: OpenCall | None,
-        context: ToolContext,
-        error: ApprovalRequired,
-    ) -> dict[str, Any]:
-        """Ask a person by ADK's own confirmation of tools."""
-        context.request_confirmation(hint=str(error), payload={"approval": error.approvals[0].id})
-        context.actions.skip_summarization = True
-        self._wait(call, opened)
-        return {"error": ASKS}
 
     def _wait(self, call: ToolCall, opened: OpenCall | None) -> None:
         if self.root is not None:
             self.root.is_waiting = True
-        if opened is not None:
-            with self.plugin.guard(self.run):
-                if not opened.step.has("approval"):
-                    record_approval(opened.step, call)
-                opened.end("blocked")
+        self.wait_tool(call, opened)
 
     def enter_tool(self, context: ToolContext) -> None:
         """Make the step of a call that may run that of the code that runs it."""
-        under_way = self._tools.get(_key(context))
+        under_way = self._tools.get(call_key(context))
         if under_way is not None and under_way.opened is not None:
             under_way.opened.enter()
 
+    def leave_tool(self, context: ToolContext) -> None:
+        """Make the step of a call no longer current, in the task that ran it."""
+        under_way = self._tools.get(call_key(context))
+        if under_way is not None and under_way.opened is not None:
+            under_way.opened.leave()
+
     def after_tool(self, tool: BaseTool, context: ToolContext, result: Any) -> Any:
         """Record the result of a call; return it cleaned where a rule redacts it, else None."""
-        under_way = self._tools.pop(_key(context), None)
+        under_way = self._take_tool(call_key(context))
         if under_way is None:
             return None
         opened, check = under_way
@@ -357,94 +199,81 @@ class InvocationUnderWay:
         if context.function_call_id in context.actions.requested_tool_confirmations:
             # The tool itself asks for a person.
             self._wait(ToolCall(tool.name, None, context.function_call_id), opened)
-        elif opened is not None:
-            with self.plugin.guard(self.run):
-                done = actions_in(context)
-                record_tool_result(
-                    opened.step, json_value(result), **({"actions": done} if done else {})
-                )
-                opened.end()
+        else:
+            done = actions_in(context)
+            self.end_tool(opened, json_value(result), **({"actions": done} if done else {}))
         return cleaned
 
     def tool_failed(self, context: ToolContext, error: BaseException) -> None:
         """Record that a call failed."""
-        under_way = self._tools.pop(_key(context), None)
-        if under_way is not None and under_way.opened is not None:
-            with self.plugin.guard(self.run):
-                under_way.opened.fail(error)
+        under_way = self._take_tool(call_key(context))
+        if under_way is not None:
+            self.tell_tool(under_way.opened, error, None)
 
-    def leave_tool(self, context: ToolContext) -> None:
-        """Make the step of a call no longer current, in the task that ran it."""
-        under_way = self._tools.get(_key(context))
-        if under_way is not None and under_way.opened is not None:
-            under_way.opened.leave()
+    def _take_tool(self, key: str) -> _ToolUnderWay | None:
+        under_way = self._tools.pop(key, None)
+        if under_way is not None and self.settings.rules:
+            release_enforcement(self.bound, "tool_call", key)
+        return under_way
 
     # The end
 
     def finish(self) -> None:
         """End the run with its outcome, and wait until it is stored."""
-        if self.root is None:
-            return
-        speakers = self.plugin.capture
-        if speakers != "off" and not self.is_nested:
-            with self.plugin.guard(self.root.run):
-                self.bound.keep_turn(
-                    self.root.run,
-                    user=None if self.is_answer else self.words,
-                    assistant=self.answer if speakers == "both" else None,
-                    unkept_answer=self.answer,
-                    observer=_PIECE,
-                )
-        self._end("blocked" if self.root.is_waiting else "completed")
-
-    def fail(self, error: BaseException) -> None:
-        """End the run with an error, and wait until it is stored."""
-        run, status = self.run, status_for(type(error))
-        if run is None or self.root is None:
-            return
-        # ADK puts an error that a plugin raises into one of its own.
-        causes = [each for each in (error, error.__cause__) if each is not None]
-        if self.root.is_own and status == "failed" and not any(map(run.has_noted, causes)):
-            with self.plugin.guard(run):
-                run.step("other", name=run.record.agent_name).fail(error)
-        self._end(status)
+        self.keep_turn(self.answer, is_continued=self.is_answer)
+        self.end("blocked" if self.root is not None and self.root.is_waiting else "completed")
 
     def cut_off(self) -> None:
         """End a run that was left: its task was cancelled, or nobody read on."""
+        self._take_tools()
         if self.root is not None and self.root.is_own:
-            with self.plugin.guard(self.root.run), suppress(RuntimeError):
+            with self.guard(self.root.run), suppress(RuntimeError):
                 self.root.run.end("cancelled", wait=False)
 
-    def _end(self, status: StepStatus) -> None:
-        for call in [*self._models.values()]:
-            with self.plugin.guard(self.run):
-                call.end("interrupted")
-        self._models.clear()
-        if self.root is not None and self.root.is_own:
-            with self.plugin.guard(self.root.run):
-                self.root.run.end(status)
+    def end(self, status: StepStatus) -> None:
+        """End the run with the calls that never ended, and wait until it is stored."""
+        self._take_tools()
+        for place in list(self._models):
+            self._close_model(place)
+        super().end(status)
+
+    def _take_tools(self) -> None:
+        for key in list(self._tools):
+            self._take_tool(key)
 
 
 def _do_nothing() -> None:
     """Nothing is to be undone."""
 
 
-def _branch(context: Any) -> str | None:
-    branch: str | None = context._invocation_context.branch
-    return branch
-
-
 def _place(context: Any) -> tuple[str, str | None]:
-    return context.agent_name, _branch(context)
+    return context.agent_name, context._invocation_context.branch
 
 
-def _key(context: ToolContext) -> Any:
-    return context.function_call_id or id(context)
+def _metadata(context: Any) -> dict[str, Any]:
+    agent, branch = _place(context)
+    return {name: each for name, each in {"agent": agent, "branch": branch}.items() if each}
 
 
-def refusal_reason(payload: Any, is_approved: bool) -> str:
-    """Return the words of a person who answered, from the payload of the confirmation."""
+def call_key(context: ToolContext) -> str:
+    """Return the name of a call among all that are under way."""
+    return f"{context.invocation_id} {context.function_call_id or id(context)}"
+
+
+def ask(context: ToolContext, hint: str, payload: Any = None) -> dict[str, Any]:
+    """Ask a person by ADK's own confirmation of tools; return what the model reads until then."""
+    context.request_confirmation(hint=hint, payload=payload)
+    context.actions.skip_summarization = True
+    return {"error": ASKS}
+
+
+def answer_in(context: ToolContext) -> Answer | None:
+    """Return the answer of a person that a call brings along, by the confirmation of its tool."""
+    confirmation = context.tool_confirmation
+    if confirmation is None:
+        return None
+    approved, payload = confirmation.confirmed, confirmation.payload
     said = payload.get("reason") if isinstance(payload, dict) else None
-    if isinstance(said, str) and said.strip():
-        return said
-    return f"{'Approved' if is_approved else 'Rejected'} by the confirmation of the tool."
+    if not isinstance(said, str) or not said.strip():
+        said = f"{'Approved' if approved else 'Rejected'} by the confirmation of the tool."
+    return Answer(approved, said)

@@ -168,10 +168,14 @@ class Asking:
         approval: PlainApproval = "elsewhere",
         ask: Callable[[ToolQuestion], bool | str] | None = None,
         piece: str = "memory_tools",
+        key: str | None = None,
     ) -> None:
-        """`piece` enforces the rules, for the doctor. Raises InvalidInput."""
+        """`piece` enforces the rules, for the doctor. `key` is the id by which a piece around it
+        may have the call in hand, by default that of the call. Raises InvalidInput.
+        """
         check_word("approval", approval, PlainApproval)
-        self._asks, self._ask, self._piece = approval == "ask", ask, piece
+        self._asks, self._ask = approval == "ask", ask
+        self._piece, self._key = piece, key
 
     def check(self, bound: BoundTally | TallyElsewhere, call: ToolCall) -> AllowedToolCall:
         """Check a call by the rules of its tally, unless an enforcing piece has it in hand; a
@@ -180,7 +184,7 @@ class Asking:
         if (
             not isinstance(bound, BoundTally)
             or not has_rules(bound, "tool_call")
-            or is_enforced(bound, "tool_call", call.name, call.tool_call_id)
+            or is_enforced(bound, "tool_call", call.name, self._key or call.tool_call_id)
         ):
             return AllowedToolCall(checked=call.arguments)
         name, arguments, call_id = call
