@@ -20,6 +20,7 @@ from tallystick.kit import (
     memory_text,
     message_item,
 )
+from tallystick.kit.laying_out import before_request
 from tallystick.records import CompiledContext, ContextItem, ItemKind, ToolSpec
 
 CONTEXT_ID = "tallystick-context"
@@ -240,11 +241,8 @@ def render(compiled: CompiledContext, originals: Mapping[str, BaseMessage]) -> R
 def with_memory(messages: Sequence[BaseMessage], compiled: CompiledContext) -> list[BaseMessage]:
     """Return messages with what memory adds as one message before the latest request."""
     text = memory_text(compiled)
-    if not text:
-        return list(messages)
-    places = [place for place, message in enumerate(messages) if message.type == "human"]
-    at = places[-1] if places else len(messages)
-    return [*messages[:at], HumanMessage(text, id=CONTEXT_ID), *messages[at:]]
+    added = HumanMessage(text, id=CONTEXT_ID) if text else None
+    return before_request(messages, added, lambda message: message.type == "human")
 
 
 def _system(

@@ -7,8 +7,8 @@ lose nothing. Transcripts are live state, as checkpoints are: nothing in them is
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from claude_agent_sdk import (
@@ -22,16 +22,16 @@ from claude_agent_sdk import (
 )
 
 from tallystick.aio import in_thread
-from tallystick.checkpoints import Leaf, NewCheckpoint, Summary
+from tallystick.checkpoints import Summary
 from tallystick.errors import InvalidInput
 from tallystick.kit import ActorSource, Binder
+from tallystick.kit.thread_entries import json_entry, next_id, place_of, value_of
 from tallystick.records import Scope
 from tallystick.records.canonical import digest, text_digest
 from tallystick.tally import BoundTally, Tally
 
 _NAMESPACE = "claude_agent"
 """The namespace of a transcript in its thread; that of a subagent has its path behind a slash."""
-_JSON = "json"
 _PLACE, _TRANSCRIPT = "claude_agent", "claude_agent_transcript"
 """Keys of the metadata of an entry: project, session, time and summary; and the digest of the key
 of its transcript, by which it is removed.
@@ -123,19 +123,15 @@ class TallySessionStore(SessionStore):
 
     def _append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         bound, thread, namespace = self._bound(key), _thread_of(key), _namespace_of(key)
-        try:
-            body = json.dumps(entries, allow_nan=False).encode("utf-8", "surrogatepass")
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"A line holds what JSON cannot: {error}.") from error
+        entry = json_entry(namespace, "", entries, allow_nan=False)
         newest = self._newest_two(bound, thread, namespace)
-        content, place = text_digest("claude-agent-append", body), (thread, namespace)
+        content, place = text_digest("claude-agent-append", entry.body.body), (thread, namespace)
         again = self._under_way.get(place)
         if again is not None and again.content == content:
             id = again.id
             newest = [each for each in newest if each.id != id]
         else:
-            position = int(newest[0].id.partition("-")[0]) + 1 if newest else 0
-            id = f"{position:016}-{bound.tally.new_id()}"
+            id = next_id(bound, newest[0].id if newest else None)
         self._under_way[place] = _Append(content, id)
         metadata: dict[str, Any] = {
             "project_key": key["project_key"],
@@ -145,15 +141,8 @@ class TallySessionStore(SessionStore):
         if key.get("subpath") is None:
             before = self._folded(newest)
             metadata["summary"] = fold_session_summary(before, key, entries)["data"]
-        entry = NewCheckpoint(
-            namespace=namespace,
-            id=id,
-            parent_id=None,
-            metadata={_PLACE: metadata, _TRANSCRIPT: _transcript(key)},
-            body=Leaf(_JSON, body),
-            values={},
-        )
-        bound.threads.put(thread, entry)
+        places = {_PLACE: metadata, _TRANSCRIPT: _transcript(key)}
+        bound.threads.put(thread, replace(entry, id=id, metadata=places))
         del self._under_way[place]
 
     def _newest_two(self, bound: BoundTally, thread: str, namespace: str) -> list[Summary]:
@@ -184,7 +173,7 @@ class TallySessionStore(SessionStore):
         if not newest:
             return None
         place = _place_of(newest[0])
-        positions = [each.id.partition("-")[0] for each in newest]
+        positions = [place_of(each.id) for each in newest]
         data = dict(place.get("summary") or {})
         session_id, mtime = str(place["session_id"]), int(place["mtime"])
         if len(set(positions)) < len(positions):
@@ -196,7 +185,7 @@ class TallySessionStore(SessionStore):
     def _load(self, bound: BoundTally, key: SessionKey) -> list[SessionStoreEntry] | None:
         thread, namespace = _thread_of(key), _namespace_of(key)
         batches = [
-            cast(list[SessionStoreEntry], json.loads(each.body.body))
+            cast(list[SessionStoreEntry], value_of(each))
             for each in bound.threads.checkpoints(thread, namespace=namespace)
         ]
         if not batches:

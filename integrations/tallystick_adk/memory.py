@@ -7,7 +7,7 @@ for words that a TallyPlugin has kept. What stems from another app of ADK is not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.adk.events import Event
@@ -20,10 +20,10 @@ from google.genai import types
 from tallystick.aio import in_thread
 from tallystick.errors import IdempotencyMismatch
 from tallystick.kit import ActorSource, Binder, check_count, recordable_metadata
-from tallystick.kit.conversations import note_turns
+from tallystick.kit.conversations import is_user, note_turns, turns_of
 from tallystick.kit.rendering import hits_for_model, without_frames
 from tallystick.memory.passages import passage_text
-from tallystick.records import Hit, Memory, NewMemory, Remembered, Scope, SourceRef
+from tallystick.records import Hit, NewMemory, Remembered, Scope, SourceRef
 from tallystick.records.canonical import text_digest
 from tallystick.tally import BoundTally, Tally
 
@@ -152,11 +152,11 @@ def _add_events(
     events: list[Event],
     custom_metadata: Mapping[str, object],
 ) -> None:
-    kept = list(_turns(bound, session_id)) if session_id is not None else []
+    kept = list(turns_of(bound, session_id)) if session_id is not None else []
     known = {str(each.attributes[_EVENT]) for each in kept if _EVENT in each.attributes}
     # What a plugin has kept of the same words is the turn of one event each.
     spoken = Counter(
-        (_is_user(bound, each.speaker), each.content)
+        (is_user(bound, each.speaker), each.content)
         for each in kept
         if _EVENT not in each.attributes
     )
@@ -172,7 +172,7 @@ def _add_events(
         new.append(_turn(bound, app_name, session_id, event, text, custom_metadata))
     if new:
         stored = _remember(bound, new)
-        roles = ("user" if _is_user(bound, each.speaker) else "assistant" for each in new)
+        roles = ("user" if is_user(bound, each.speaker) else "assistant" for each in new)
         noted = [
             (role, turn.content, remembered)
             for role, turn, remembered in zip(roles, new, stored, strict=True)
@@ -191,21 +191,6 @@ def _remember(bound: BoundTally, new: list[NewMemory]) -> list[Remembered | None
     return [remembered for each in new for remembered in _remember(bound, [each])]
 
 
-def _turns(bound: BoundTally, session_id: str) -> Iterator[Memory]:
-    before: str | None = None
-    list_page: Callable[..., list[Memory]] = bound.memories
-    while True:
-        page = list_page(kinds=("turn",), conversation=session_id, limit=_PAGE, before=before)
-        yield from page
-        if len(page) < _PAGE:
-            return
-        before = page[-1].id
-
-
-def _is_user(bound: BoundTally, speaker: str | None) -> bool:
-    return speaker in (None, bound.actor.user, bound.actor.acting_for)
-
-
 def _turn(
     bound: BoundTally,
     app_name: str,
@@ -214,9 +199,9 @@ def _turn(
     text: str,
     custom_metadata: Mapping[str, object],
 ) -> NewMemory:
-    is_user = event.author == "user"
+    of_user = event.author == "user"
     actor = bound.actor
-    speaker = (actor.acting_for or actor.user) if is_user else event.author
+    speaker = (actor.acting_for or actor.user) if of_user else event.author
     place = f"{app_name}/{session_id or ''}/{event.id}"
     return NewMemory(
         content=text,
@@ -225,7 +210,7 @@ def _turn(
         occurred_at=round(event.timestamp * 1_000_000),
         conversation=session_id,
         attributes={**recordable_metadata(dict(custom_metadata)), _EVENT: event.id},
-        source=_source(app_name, "user" if is_user else "other", uri=f"adk:{place}"),
+        source=_source(app_name, "user" if of_user else "other", uri=f"adk:{place}"),
         idempotency_key=f"adk {text_digest('adk-event', place + ' ' + text)}",
     )
 
@@ -247,7 +232,7 @@ def _source(app_name: str, source_type: Any, uri: str | None = None) -> SourceRe
 
 
 def _entry(bound: BoundTally, hit: Hit) -> MemoryEntry:
-    memory, is_users = hit.memory, _is_user(bound, hit.memory.speaker)
+    memory, is_users = hit.memory, is_user(bound, hit.memory.speaker)
     text, place = passage_text(hit)
     text = text if place is None else f"(part {place}) {text}"
     said_at = memory.occurred_time or memory.created_time

@@ -54,8 +54,12 @@ class TallyPlugin(AgentPiece, BasePlugin):
         strict: bool = False,
         capture: Speakers = "off",
     ) -> None:
-        """Take the settings of a run: see `AgentPiece`; the actor is by default the user of the
-        session. Raises InvalidInput.
+        """`actor` says who acts, by default the user of the session. `context="memory"` leaves all
+        of a request but the memories as it is, and False compiles nothing; the budgets are those of
+        the other runtimes. `record` makes receipts, and with `strict` a failure to record is
+        raised. `capture` remembers the words of the `user`, or those of `both`, when an invocation
+        ends. `rules` enforces the rules of the tally; `task_type` states the kind of task for them.
+        Raises InvalidInput.
         """
         BasePlugin.__init__(self, name)
         AgentPiece.__init__(

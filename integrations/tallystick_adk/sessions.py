@@ -8,7 +8,6 @@ nothing in them is redacted, and fields of events that a later ADK adds stay in 
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -23,10 +22,11 @@ from google.adk.sessions.base_session_service import GetSessionConfig, ListSessi
 from pydantic_core import to_jsonable_python
 
 from tallystick.aio import in_thread
-from tallystick.checkpoints import Leaf, NewCheckpoint, Summary, Threads
+from tallystick.checkpoints import NewCheckpoint, Summary, Threads
 from tallystick.errors import InvalidInput, StateConflict
 from tallystick.kit import ActorSource, Binder, dump_model
 from tallystick.kit.arguments import check_scope
+from tallystick.kit.thread_entries import json_entry, next_id, value_of
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 
@@ -145,7 +145,7 @@ class TallySessionService(BaseSessionService):
         bound = self._bound(user_id, given or None)
         session = Session(id=given or bound.tally.new_id(), app_name=app_name, user_id=user_id)
         at = bound.tally.now() / 1_000_000
-        first = _entry(session, f"{0:016}-{bound.tally.new_id()}", None, at, if_newest="")
+        first = _entry(session, next_id(bound, None), None, at, if_newest="")
         try:
             Threads.put_together(self._puts(bound, session, first, state))
         except StateConflict as error:
@@ -159,8 +159,7 @@ class TallySessionService(BaseSessionService):
         thread = _thread(session.app_name, session.user_id, session.id)
         with self._locks[hash(thread) % _LOCKS]:
             newest = session._storage_update_marker or self._revision_of(bound, session)
-            position = int(newest.partition("-")[0]) + 1
-            id = f"{position:016}-{bound.tally.new_id()}"
+            id = next_id(bound, newest)
             entry = _entry(session, id, event, event.timestamp, if_newest=newest)
             try:
                 Threads.put_together(self._puts(bound, session, entry, event.actions.state_delta))
@@ -283,27 +282,16 @@ def _entry(
         # A default may be made anew when it is read: these are part of the event in any case.
         kept = {"id": event.id, "timestamp": event.timestamp}
         body = {**dump_model(event, exclude_defaults=True), **kept}
-    return NewCheckpoint(
-        namespace=_EVENTS,
-        id=id,
-        parent_id=None,
-        metadata={_PLACE: place},
-        body=Leaf("json", json.dumps(body).encode()),
-        values={},
-        if_newest=if_newest,
-    )
+    return json_entry(_EVENTS, id, body, metadata={_PLACE: place}, if_newest=if_newest)
 
 
 def _value(key: str, value: Any) -> NewCheckpoint:
-    body = json.dumps(to_jsonable_python(value, fallback=str, bytes_mode="base64")).encode()
-    return NewCheckpoint(
-        namespace=_STATE, id=key, parent_id=None, metadata={}, body=Leaf("json", body), values={}
-    )
+    return json_entry(_STATE, key, to_jsonable_python(value, fallback=str, bytes_mode="base64"))
 
 
 def _state_in(threads: Threads, thread: str) -> dict[str, Any]:
     entries = threads.checkpoints(thread, namespace=_STATE)
-    return {each.summary.id: json.loads(each.body.body) for each in entries}
+    return {each.summary.id: value_of(each) for each in entries}
 
 
 def _events(bound: BoundTally, thread: str, most: int | None) -> Iterator[Event]:

@@ -87,6 +87,5 @@ class _MemoryTool(BaseTool):
         bound = self._binder.bound(
             self._binder.call(session=session.id, configurable={"user_id": session.user_id})
         )
-        return answer_memory_call(
-            bound, ToolCall(self.name, arguments, call_key(context)), Asking()
-        )
+        call = ToolCall(self.name, arguments, context.function_call_id)
+        return answer_memory_call(bound, call, Asking(key=call_key(context)))

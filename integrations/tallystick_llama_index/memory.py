@@ -34,7 +34,7 @@ from tallystick.errors import BudgetInfeasible, InvalidInput, NotFound
 from tallystick.errors.base import explain_validation
 from tallystick.kit import ActorSource, Binder, framed_pieces, working_set_for
 from tallystick.kit.binder import id_text
-from tallystick.kit.conversations import note_turns
+from tallystick.kit.conversations import note_turns, turns_of
 from tallystick.kit.rendering import without_frames
 from tallystick.logs import get_logger
 from tallystick.memory import Item, Put
@@ -216,7 +216,7 @@ class TallyMemory(BaseMemory):
     def reset(self) -> None:
         """Forget the session; its turns can be recovered within retention."""
         bound = self._bound()
-        for turn in _turns(bound, self.session_id):
+        for turn in list(turns_of(bound, self.session_id)):
             bound.forget(turn.id, reason="the session was reset")
         items = _tool_items(bound, self.session_id)
         bound.items.put([Put(item.namespace, item.key, None) for item in items])
@@ -438,23 +438,6 @@ def _tokens(item: ContextItem, count: Callable[[str], int]) -> int:
     return count(item.content) if item.token_estimate is None else item.token_estimate
 
 
-def _page(
-    bound: BoundTally, session: str, *, limit: int, before: str | None = None
-) -> list[Memory]:
-    """Return turns of a session, the newest first."""
-    return bound.memories(kinds=["turn"], conversation=session, limit=limit, before=before)
-
-
-def _turns(bound: BoundTally, session: str) -> list[Memory]:
-    turns: list[Memory] = []
-    while True:
-        before = turns[-1].id if turns else None
-        page = _page(bound, session, limit=_PAGE, before=before)
-        turns += page
-        if len(page) < _PAGE:
-            return sorted(turns, key=lambda turn: turn.position or 0)
-
-
 class _Entry(NamedTuple):
     """A message of a session."""
 
@@ -473,7 +456,7 @@ def _entries(bound: BoundTally, session: str) -> list[_Entry]:
         behind.setdefault(str(item.value["behind"]), []).append(_Entry(message))
     entries = behind.get("", [])
     agent_of = cache(partial(_agent_of, bound))
-    for turn in _turns(bound, session):
+    for turn in sorted(turns_of(bound, session), key=lambda turn: turn.position or 0):
         entries += [_Entry(_message_of(turn, agent_of), turn.id), *behind.get(turn.id, ())]
     return entries
 
@@ -494,7 +477,8 @@ def _put(bound: BoundTally, session: str, messages: Sequence[ChatMessage]) -> No
     own = [message for message in cleaned if message is not None]
     spoken = [message for message in own if not _is_of_tool(message)]
     starts_with_tool = bool(own) and _is_of_tool(own[0])
-    before = _page(bound, session, limit=1) if starts_with_tool else []
+    latest = partial(bound.memories, kinds=["turn"], conversation=session, limit=1)
+    before = latest() if starts_with_tool else []
     new = [_turn_of(message, session) for message in spoken]
     stored = bound.remember_many(new) if new else []
     note_turns(

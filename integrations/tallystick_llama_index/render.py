@@ -28,6 +28,7 @@ from tallystick.kit import (
     memory_text,
     message_item,
 )
+from tallystick.kit.laying_out import before_request
 from tallystick.records import CompiledContext, ContextItem, ItemKind, ToolSpec
 
 _CALL: type[Any] | None = getattr(types, "ToolCallBlock", None)
@@ -274,10 +275,8 @@ def own_message(message: ChatMessage, own_text: Callable[[str], str]) -> ChatMes
 def with_memory(messages: Sequence[ChatMessage], compiled: CompiledContext) -> list[ChatMessage]:
     """Return messages with what memory adds as one message before the latest request."""
     text = memory_text(compiled)
-    places = [place for place, message in enumerate(messages) if is_request(message)]
-    at = places[-1] if places else len(messages)
-    added = [ChatMessage(text, role=MessageRole.USER)] if text else []
-    return [*messages[:at], *added, *messages[at:]]
+    added = ChatMessage(text, role=MessageRole.USER) if text else None
+    return before_request(messages, added, is_request)
 
 
 def render(compiled: CompiledContext, request: ReadRequest) -> Rendered:

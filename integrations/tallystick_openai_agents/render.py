@@ -15,7 +15,14 @@ from agents import FunctionTool
 
 from tallystick.compiler import outline
 from tallystick.kit import ToolCall, arguments_of, changed_items, json_value, message_item
-from tallystick.kit.laying_out import INSTRUCTIONS, Count, Piece, ReadRequest, laid_out
+from tallystick.kit.laying_out import (
+    INSTRUCTIONS,
+    Count,
+    Piece,
+    ReadRequest,
+    before_request,
+    laid_out,
+)
 from tallystick.kit.rendering import json_text
 from tallystick.records import CompiledContext, ContextItem, ToolSpec
 from tallystick_openai_agents.messages import (
@@ -133,13 +140,9 @@ def _item(item_id: str, item: Any, answered: set[Any], count: Count) -> ContextI
 
 def with_memory(request: ModelRequest, text: str) -> ModelRequest:
     """Return a request with what memory adds as a message before that of the user."""
-    if not text:
-        return request
-    users = [
-        place for place, item in enumerate(request.input) if as_json(item).get("role") == "user"
-    ]
-    at = users[-1] if users else len(request.input)
-    return replace(request, input=[*request.input[:at], _said(text), *request.input[at:]])
+    added = _said(text) if text else None
+    items = before_request(request.input, added, lambda item: as_json(item).get("role") == "user")
+    return replace(request, input=items)
 
 
 def render(compiled: CompiledContext, read: ReadRequest, request: ModelRequest) -> ModelRequest:

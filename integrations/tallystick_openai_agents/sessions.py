@@ -7,7 +7,6 @@ that write at once lose nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any, cast
 from uuid import UUID
@@ -17,16 +16,16 @@ from agents.memory import SessionABC, SessionSettings
 from agents.memory.session_settings import coerce_session_settings
 
 from tallystick.aio import in_thread
-from tallystick.checkpoints import Leaf, NewCheckpoint, StoredCheckpoint
+from tallystick.checkpoints import StoredCheckpoint
 from tallystick.errors import InvalidInput
 from tallystick.kit import ActorSource, Binder
 from tallystick.kit.binder import id_text
+from tallystick.kit.thread_entries import json_entry, next_id, value_of
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 
 _NAMESPACE = _SESSION = "openai_agents"
 """The namespace of the entries in their thread, and the key of the session in their metadata."""
-_JSON = "json"
 
 
 class TallySession(SessionABC):
@@ -111,7 +110,7 @@ class TallySession(SessionABC):
         if limit is not None and limit <= 0:
             return newest_first
         for entry in self._entries(self._bound(wrapper)):
-            newest_first += reversed(_items_of(entry))
+            newest_first += reversed(value_of(entry))
             if limit is not None and len(newest_first) >= limit:
                 break
         return newest_first[:limit][::-1]
@@ -119,41 +118,25 @@ class TallySession(SessionABC):
     def _add(self, items: list[TResponseInputItem], wrapper: RunContextWrapper[Any] | None) -> None:
         bound = self._bound(wrapper)
         newest = bound.threads.get(self.session_id, namespace=_NAMESPACE)
-        position = 0 if newest is None else int(newest.summary.id.partition("-")[0]) + 1
-        # Of two that write at once both may take the same position: the id keeps them apart.
-        self._put(bound, f"{position:016}-{bound.tally.new_id()}", items)
+        self._put(bound, next_id(bound, None if newest is None else newest.summary.id), items)
 
     def _put(self, bound: BoundTally, id: str, items: list[TResponseInputItem]) -> None:
-        try:
-            body = json.dumps(items, default=_as_json).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"An item holds what JSON cannot: {error}.") from error
-        entry = NewCheckpoint(
-            namespace=_NAMESPACE,
-            id=id,
-            parent_id=None,
-            metadata={_SESSION: self.session_id},
-            body=Leaf(_JSON, body),
-            values={},
-        )
+        place = {_SESSION: self.session_id}
+        entry = json_entry(_NAMESPACE, id, items, metadata=place, default=_as_json)
         bound.threads.put(self.session_id, entry)
 
     def _pop(self, wrapper: RunContextWrapper[Any] | None) -> TResponseInputItem | None:
         bound = self._bound(wrapper)
         for entry in self._entries(bound):
-            items = _items_of(entry)
+            items: list[Any] = value_of(entry)
             if items:
                 self._put(bound, entry.summary.id, items[:-1])
-                return items[-1]
+                return cast(TResponseInputItem, items[-1])
         return None
 
     def _clear(self, wrapper: RunContextWrapper[Any] | None) -> None:
         # A graph may keep its own checkpoints in a thread of this name.
         self._bound(wrapper).threads.delete_where({_SESSION: self.session_id})
-
-
-def _items_of(entry: StoredCheckpoint) -> list[TResponseInputItem]:
-    return cast(list[TResponseInputItem], json.loads(entry.body.body))
 
 
 def _as_json(value: Any) -> Any:

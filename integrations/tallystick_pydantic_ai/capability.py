@@ -196,12 +196,11 @@ class TallyContext(OncePerAgent):
             request_context.messages, own_text=own_text, run_id=ctx.run_id, prompt=prompt
         )
         provider, model = model_facts(request_context.model)
-        request = read_request(
-            messages,
-            request_context.model_request_parameters,
+        count, parameters = (
             bound.tally.counter(model).count,
-            prompt=prompt,
+            request_context.model_request_parameters,
         )
+        request = read_request(messages, parameters, count, prompt=prompt)
         # A run that goes on without a prompt answers the latest one of the conversation.
         latest = None if prompt is None else prompt.content
         parts = RequestParts(
@@ -214,7 +213,7 @@ class TallyContext(OncePerAgent):
             provider=provider,
             window=window_of(request_context.model),
             reserve=(request_context.model_settings or {}).get("max_tokens") or 0,
-            untouched=request.untouched,
+            untouched=request.untouched(count),
             task_type=self.task_type,
         )
         compiled = self._compiler.compile(bound, parts)
@@ -224,7 +223,7 @@ class TallyContext(OncePerAgent):
                 messages = with_part_behind(messages, prompt, added.context)
             # A list of its own goes to the model alone.
             return replace(request_context, messages=messages)
-        rendered = render(compiled, request, added)
+        rendered = render(compiled, request, messages, parameters, added)
         # A prompt without a word is no candidate, and yet no request is without a message.
         messages = rendered.messages or [ModelRequest(parts=[UserPromptPart("")])]
         return replace(

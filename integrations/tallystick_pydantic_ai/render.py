@@ -7,9 +7,8 @@ cannot see into pass in their place, and are counted.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pydantic_ai.messages import (
@@ -31,63 +30,19 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
-from pydantic_core import to_json
 
-from tallystick.compiler import Outline, outline
+from tallystick.compiler import outline
 from tallystick.kit import ToolCall, changed_items, json_value, memory_text, message_item
+from tallystick.kit.laying_out import Count, Piece, ReadRequest, laid_out
+from tallystick.kit.rendering import json_text
 from tallystick.records import CompiledContext, ContextItem, ToolSpec
 
-Count = Callable[[str], int]
 
+class _Entry(NamedTuple):
+    """A part of a request and the request that it came in, or a response."""
 
-class Piece(NamedTuple):
-    """A response, or a part of a request, in its place among the messages."""
-
-    message: ModelMessage
+    origin: ModelMessage | None
     part: Any
-    """The part; of a response the response itself."""
-    item: ContextItem | None
-    """None for what passes untouched."""
-    after: str | None = None
-    """Id of the item without which this one says nothing."""
-
-
-@dataclass(frozen=True)
-class ReadRequest:
-    """A request as the compiler reads it."""
-
-    pieces: list[Piece]
-    instructions: list[InstructionPart]
-    parameters: ModelRequestParameters = field(default_factory=ModelRequestParameters)
-    untouched: int = 0
-    """Tokens of the parts that pass untouched."""
-
-    @property
-    def items(self) -> list[ContextItem]:
-        """Return the items, instructions first."""
-        instructions = [
-            ContextItem(id=f"instructions-{place}", kind="system", content=part.content)
-            for place, part in enumerate(self.instructions)
-        ]
-        return [*instructions, *(each.item for each in self.pieces if each.item is not None)]
-
-    @property
-    def tools(self) -> list[ToolSpec]:
-        """Return the tools that are offered."""
-        return tool_specs(self.parameters)
-
-    def for_rules(self, own_text: Callable[[str], str]) -> dict[str, Any]:
-        """Return items and tools as rules over items see them: whatever passes untouched counts as
-        a text of the system. What memory added went through its compile: `own_text`, which takes
-        the frames of the tally out of a text, leaves nothing of it.
-        """
-        passing = [
-            ContextItem(id=f"untouched-{place}", kind="system", content=_text_of(piece.part))
-            for place, piece in enumerate(self.pieces)
-            if piece.item is None
-        ]
-        said = [each for each in self.items if not each.content or own_text(each.content).strip()]
-        return {"items": [*said, *passing], "tools": self.tools}
 
 
 def read_request(
@@ -101,11 +56,14 @@ def read_request(
     stays, whatever else came in the name of the user since.
     """
     parameters = parameters or ModelRequestParameters()
-    pieces = _with_pinned(list(_pieces(messages, count)), prompt)
-    texts = [_text_of(piece.part) for piece in pieces if piece.item is None]
-    texts += [_json(tool) for tool in parameters.output_tools]
     return ReadRequest(
-        pieces, _instructions(messages, parameters), parameters, sum(map(count, texts))
+        [
+            ContextItem(id=f"instructions-{place}", kind="system", content=part.content)
+            for place, part in enumerate(_instructions(messages, parameters))
+        ],
+        _with_pinned(list(_pieces(messages, count)), prompt),
+        tool_specs(parameters),
+        [json_text(tool) for tool in parameters.output_tools],
     )
 
 
@@ -114,7 +72,7 @@ def _with_pinned(pieces: list[Piece], prompt: UserPromptPart | None) -> list[Pie
     places = [at for at, each in enumerate(pieces) if each.item and each.item.kind == "user_msg"]
     for at in places[:-1]:
         piece = pieces[at]
-        if piece.part is prompt and piece.item is not None:
+        if piece.raw[0].part is prompt and piece.item is not None:
             item = piece.item.model_copy(update={"tags": frozenset(("pinned",))})
             return [*pieces[:at], piece._replace(item=item), *pieces[at + 1 :]]
     return pieces
@@ -125,12 +83,13 @@ def _pieces(messages: Sequence[ModelMessage], count: Count) -> Iterator[Piece]:
     for place, message in enumerate(messages):
         if isinstance(message, ModelResponse):
             answer = f"message-{place}"
-            yield Piece(message, message, _response(answer, message, count))
+            yield Piece((_Entry(message, message),), _response(answer, message, count))
             continue
         for at, part in enumerate(message.parts):
             item = _item(f"message-{place}-{at}", part, count)
             is_feedback = isinstance(part, RetryFeedbackPart | RetryPromptPart)
-            yield Piece(message, part, item, answer if item is None and is_feedback else None)
+            after = answer if item is None and is_feedback else None
+            yield Piece((_Entry(message, part),), item, "" if item else _text_of(part), after)
 
 
 def _instructions(
@@ -196,11 +155,7 @@ def _text_of(part: Any) -> str:
     if isinstance(part, FilePart | SpeechPart):
         return ""
     content = getattr(part, "content", None)
-    return content if isinstance(content, str) else _json(part)
-
-
-def _json(value: Any) -> str:
-    return to_json(value, fallback=str, bytes_mode="base64").decode()
+    return content if isinstance(content, str) else json_text(part)
 
 
 def tool_specs(parameters: ModelRequestParameters) -> list[ToolSpec]:
@@ -228,13 +183,6 @@ class Rendered(NamedTuple):
 
     messages: list[ModelMessage]
     parameters: ModelRequestParameters
-
-
-class _Entry(NamedTuple):
-    """A part of a request and the request that it came in, or a response."""
-
-    origin: ModelMessage | None
-    part: Any
 
 
 class Added(NamedTuple):
@@ -269,21 +217,25 @@ def added_parts(compiled: CompiledContext, earlier: Added, *, whole: bool) -> Ad
     return Added(profile, context)
 
 
-def render(compiled: CompiledContext, request: ReadRequest, added: Added = NOTHING) -> Rendered:
+def render(
+    compiled: CompiledContext,
+    read: ReadRequest,
+    messages: Sequence[ModelMessage],
+    parameters: ModelRequestParameters,
+    added: Added = NOTHING,
+) -> Rendered:
     """Return a compiled context as a request, with `added` as what memory adds; unchanged messages
-    are the objects that came in.
-
-    Raises InvalidContext for
-    calls and results that do not pair.
+    are the objects that came in. Raises InvalidContext for calls and results that do not pair.
     """
     sections, changed = outline(compiled), changed_items(compiled)
-    shown = {item.id: item for item in (*sections.instructions, *sections.history, *sections.turn)}
+    shown = {item.id: item for item in sections.instructions}
+    given = _instructions(messages, parameters)
     instructions = [
         part if item_id not in changed else replace(part, content=shown[item_id].content)
-        for place, part in enumerate(request.instructions)
+        for place, part in enumerate(given)
         if (item_id := f"instructions-{place}") in shown
     ]
-    parameters, offered = request.parameters, {item.source_ref.title for item in sections.tools}
+    offered = {item.source_ref.title for item in sections.tools}
     tools = [
         tool
         for tool in parameters.function_tools
@@ -291,64 +243,29 @@ def render(compiled: CompiledContext, request: ReadRequest, added: Added = NOTHI
     ]
     if len(tools) < len(parameters.function_tools):
         parameters = replace(parameters, function_tools=tools)
-    messages = list(_messages(_entries(sections, request, shown, changed, added.context)))
-    if instructions != request.instructions:
+    entries = laid_out(
+        sections,
+        read.pieces,
+        added=[_Entry(None, added.context)] if added.context is not None else [],
+        send=lambda item, piece: [_entry(item, piece.raw[0], changed)],
+    )
+    sent = list(_messages(list(entries), added.context))
+    if instructions != given:
         parameters = replace(parameters, instruction_parts=instructions)
         # A request repeats the instructions that it was sent with.
-        messages = [
+        sent = [
             replace(each, instructions=None) if isinstance(each, ModelRequest) else each
-            for each in messages
+            for each in sent
         ]
     if added.profile is not None:
-        messages.insert(0, ModelRequest(parts=[added.profile]))
-    return Rendered(messages, parameters)
+        sent.insert(0, ModelRequest(parts=[added.profile]))
+    return Rendered(sent, parameters)
 
 
-def _entries(
-    sections: Outline,
-    request: ReadRequest,
-    shown: Mapping[str, ContextItem],
-    changed: set[str],
-    added: UserPromptPart | None,
-) -> Iterator[_Entry]:
-    """Yield what is sent in its order: turns as the compiler laid them out, and the rest, which
-    stays in any case, where it stood among them.
-    """
-    pieces = request.pieces
-    places = {each.item.id: place for place, each in enumerate(pieces) if each.item is not None}
-    standing = deque(
-        place
-        for place, each in enumerate(pieces)
-        if each.item is None or each.item.kind == "system"
-    )
-
-    def before(end: int) -> Iterator[_Entry]:
-        while standing and standing[0] < end:
-            piece = pieces[standing.popleft()]
-            if piece.item is not None and piece.item.id in shown:
-                yield _entry(shown[piece.item.id], piece, changed)
-            elif piece.item is None and (piece.after is None or piece.after in shown):
-                yield _Entry(piece.message, piece.part)
-
-    for item in sections.history:
-        yield from before(places[item.id])
-        yield _entry(item, pieces[places[item.id]], changed)
-    for item in sections.turn:
-        yield from before(places[item.id])
-        entry = _entry(item, pieces[places[item.id]], changed)
-        if added is not None:
-            yield _Entry(entry.origin if isinstance(entry.origin, ModelRequest) else None, added)
-            added = None
-        yield entry
-    yield from before(len(pieces))
-    if added is not None:
-        yield _Entry(None, added)
-
-
-def _entry(item: ContextItem, piece: Piece, changed: set[str]) -> _Entry:
-    message, part = piece.message, piece.part
+def _entry(item: ContextItem, entry: _Entry, changed: set[str]) -> _Entry:
+    message, part = entry
     if item.id not in changed:
-        return _Entry(message, part)
+        return entry
     if isinstance(message, ModelResponse):
         calls = [
             ToolCallPart(each.tool_name, {}, each.tool_call_id)
@@ -362,8 +279,10 @@ def _entry(item: ContextItem, piece: Piece, changed: set[str]) -> _Entry:
     return _Entry(message, replace(part, content=item.content))
 
 
-def _messages(entries: Iterator[_Entry]) -> Iterator[ModelMessage]:
-    """Yield the messages of entries: parts in a row of one request are one request."""
+def _messages(entries: Sequence[_Entry], added: Any) -> Iterator[ModelMessage]:
+    """Yield the messages of entries: parts in a row of one request are one request, and what memory
+    adds stands in that of the part behind it.
+    """
     origin: ModelRequest | None = None
     parts: list[Any] = []
 
@@ -376,7 +295,10 @@ def _messages(entries: Iterator[_Entry]) -> Iterator[ModelMessage]:
         else:
             yield ModelRequest(parts=list(parts))
 
-    for entry in entries:
+    for place, entry in enumerate(entries):
+        if added is not None and entry.part is added:
+            behind = entries[place + 1].origin if place + 1 < len(entries) else None
+            entry = _Entry(behind if isinstance(behind, ModelRequest) else None, added)
         if isinstance(entry.part, ModelResponse):
             yield from request()
             parts = []

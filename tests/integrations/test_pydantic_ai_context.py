@@ -32,7 +32,7 @@ from pydantic_ai.messages import (
     ToolReturnPart,
     UserPromptPart,
 )
-from pydantic_ai.models import ModelRequestContext
+from pydantic_ai.models import ModelRequestContext, ModelRequestParameters
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tallystick import Actor, Tally
@@ -405,7 +405,8 @@ def test_any_history_compiles_to_messages_that_pair(
     parts: list[tuple[str, int, str]], budget: int
 ) -> None:
     counter = counter_for(None, cache_dir=Path())
-    read = read_request(_history(parts), None, counter.count)
+    history = _history(parts)
+    read = read_request(history, None, counter.count)
     request = CompilationRequest(
         request_id="r",
         context_items=tuple(read.items),
@@ -415,7 +416,7 @@ def test_any_history_compiles_to_messages_that_pair(
         relevance={"message-1-0": 1_000_000},
     )
     compiled = compile_context(request, counter=counter)
-    messages = render(compiled, read).messages
+    messages = render(compiled, read, history, ModelRequestParameters()).messages
 
     waiting: list[str] = []
     for message in messages:

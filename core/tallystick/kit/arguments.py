@@ -9,8 +9,6 @@ from inspect import iscoroutinefunction
 from pathlib import PurePath
 from typing import Any, Final, TypeVar, get_args
 
-from pydantic import ValidationError
-
 from tallystick.errors import InvalidInput, InvalidScope
 from tallystick.kit.elsewhere import TallyElsewhere
 from tallystick.recorder import Player
@@ -196,14 +194,6 @@ def check_player(player: object, piece: str, more: str = "") -> None:
             f"{piece} takes the player of a recorded run, not {describe_value(player)}: "
             f"{piece}(bound.recordings.player(run_id){more})."
         )
-
-
-def problems_of(error: ValidationError, name: str = "") -> str:
-    """Return what does not fit, each with its place; that of the whole is `name`."""
-    problems = error.errors(include_url=False, include_input=False, include_context=False)
-    return "; ".join(
-        f"{'.'.join(map(str, each['loc'])) or name}: {each['msg']}" for each in problems
-    )
 
 
 _UNITS: Final[Mapping[str, int]] = {"k": 1_000, "m": 1_000_000}

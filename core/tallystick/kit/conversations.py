@@ -4,7 +4,7 @@ in one call, for code without a framework.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tallystick.compiler import FRAMED
@@ -16,6 +16,7 @@ from tallystick.records import (
     CompileConfig,
     CompiledContext,
     ContextItem,
+    ItemKind,
     Memory,
     Piece,
     Remembered,
@@ -60,6 +61,27 @@ def working_set_for(
 def framed_pieces(bound: BoundTally, pieces: Iterable[Piece]) -> str:
     """Return pieces of a working set as one frame, as `framed_hits`; empty for none."""
     return framed_hits(bound, [piece.hit for piece in pieces])
+
+
+_PAGE = 200
+
+
+def turns_of(bound: BoundTally, conversation: str) -> Iterator[Memory]:
+    """Yield the turns of a conversation, the newest first."""
+    before: str | None = None
+    while True:
+        page = bound.memories(
+            kinds=("turn",), conversation=conversation, limit=_PAGE, before=before
+        )
+        yield from page
+        if len(page) < _PAGE:
+            return
+        before = page[-1].id
+
+
+def is_user(bound: BoundTally, speaker: str | None) -> bool:
+    """Return True if a speaker is the user for whom the view acts."""
+    return speaker in (None, bound.actor.user, bound.actor.acting_for)
 
 
 def note_turns(
@@ -138,7 +160,5 @@ def conversation_context(
 
 
 def _turn(bound: BoundTally, turn: Memory) -> ContextItem:
-    is_user = turn.speaker in (None, bound.actor.user, bound.actor.acting_for)
-    return ContextItem(
-        id=turn.id, kind="user_msg" if is_user else "assistant_msg", content=turn.content
-    )
+    kind: ItemKind = "user_msg" if is_user(bound, turn.speaker) else "assistant_msg"
+    return ContextItem(id=turn.id, kind=kind, content=turn.content)

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tallystick.compiler import Outline
 from tallystick.records import ContextItem, ToolSpec
 
 Count = Callable[[str], int]
+M = TypeVar("M")
 INSTRUCTIONS = "instructions-0"
 """Id of the item of instructions that are one text."""
 
@@ -61,6 +62,17 @@ class ReadRequest:
         ]
         said = [each for each in self.items if not each.content or own_text(each.content).strip()]
         return {"items": [*said, *passing], "tools": self.tools}
+
+
+def before_request(
+    messages: Sequence[M], added: M | None, is_request: Callable[[M], bool]
+) -> list[M]:
+    """Return messages with what memory adds before the latest request of the user, else behind
+    all.
+    """
+    places = [place for place, message in enumerate(messages) if is_request(message)]
+    at = places[-1] if places else len(messages)
+    return [*messages[:at], *([] if added is None else [added]), *messages[at:]]
 
 
 def laid_out(

@@ -20,7 +20,7 @@ from tallystick.errors import (
     TallystickError,
     VersionConflict,
 )
-from tallystick.kit.arguments import problems_of
+from tallystick.errors.base import explain_validation
 from tallystick.kit.binder import ActorSource, Binder
 from tallystick.kit.plain_tools import Asking, PlainApproval, ToolQuestion
 from tallystick.kit.rendering import (
@@ -164,7 +164,7 @@ def _read_command(command: Mapping[str, Any]) -> JsonObject:
     try:
         valid = _COMMANDS.validate_python(given)
     except ValidationError as error:
-        raise InvalidInput(problems_of(error)) from error
+        raise InvalidInput(explain_validation(error, whole=MEMORY_FILES)) from error
     arguments: JsonObject = valid.model_dump(mode="json")
     return arguments
 

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple, cast
 from pydantic import ValidationError
 
 from tallystick.errors import ApprovalRequired, Blocked, InvalidInput
-from tallystick.kit.arguments import check_flag, check_word, problems_of
+from tallystick.errors.base import explain_validation
+from tallystick.kit.arguments import check_flag, check_word
 from tallystick.kit.binder import ActorSource, binder_of
 from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
 from tallystick.kit.enforcement import decide_as_person, has_rules, is_enforced
@@ -272,7 +273,7 @@ def tool_arguments(name: str, arguments: JsonObject) -> JsonObject:
     try:
         valid = _arguments(name).model_validate(arguments)
     except ValidationError as error:
-        raise InvalidInput(problems_of(error, name)) from error
+        raise InvalidInput(explain_validation(error, whole=name)) from error
     return cast(JsonObject, valid.model_dump())
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
@@ -61,12 +60,10 @@ def check_safe_tools(safe: Collection[str], names: Iterable[str | None]) -> None
 
 
 def errors_of(*modules: ModuleType) -> tuple[type[Exception], ...]:
-    """Return the exceptions that a tape may raise again: Python's own, and those of these modules
-    of a runtime.
-    """
+    """Return the exceptions of these modules of a runtime, which a tape may raise again."""
     return tuple(
         kind
-        for module in (builtins, *modules)
+        for module in modules
         for kind in list(vars(module).values())
         if isinstance(kind, type) and issubclass(kind, Exception)
     )
