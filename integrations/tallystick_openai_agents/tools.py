@@ -7,17 +7,18 @@ from typing import Any
 from agents import FunctionTool, RunContextWrapper, Tool
 
 from tallystick.aio import in_thread
+from tallystick.errors import Blocked
 from tallystick.kit import (
     ActorSource,
     Asking,
     PlainApproval,
     TallyElsewhere,
     ToolCall,
-    answer_memory_call,
     binder_of,
     check_flag,
     check_word,
     memory_tool_specs,
+    run_memory_call,
     text_of,
 )
 from tallystick.operations import MODEL_TOOLS, offered_tools
@@ -53,7 +54,10 @@ def memory_tools(
         run, arguments = in_hand.get(), read_arguments(text)
         session = None if run is None else run.session
         bound = binder.bound(binder.call(context=context, session=session))
-        return text_of(answer_memory_call(bound, ToolCall(name, arguments), asking))
+        try:
+            return text_of(run_memory_call(bound, ToolCall(name, arguments), asking))
+        except Blocked as error:
+            return str(error)
 
     def tool(spec: ToolSpec) -> FunctionTool:
         async def invoke(context: RunContextWrapper[Any], input: str) -> str:

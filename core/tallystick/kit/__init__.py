@@ -63,6 +63,7 @@ from tallystick.kit.plain_tools import (
     ToolQuestion,
     answer_memory_call,
     memory_tool_specs,
+    run_memory_call,
     text_of,
     tool_arguments,
 )
@@ -135,6 +136,7 @@ __all__ = [
     "conversation_context",
     "Asking",
     "answer_memory_call",
+    "run_memory_call",
     "ToolQuestion",
     "PlainMemoryTools",
     "PlainApproval",

@@ -233,12 +233,20 @@ def answer_memory_call(
 ) -> JsonObject:
     """Run a call of a memory tool and return its answer; a refusal is one that the model reads."""
     try:
-        call = call._replace(arguments=tool_arguments(call.name, call.arguments))
-        check = asking.check(bound, call)
-    except InvalidInput as error:
-        return {"error": "InvalidInput", "message": str(error)}
+        return run_memory_call(bound, call, asking)
     except Blocked as error:
         return {"error": error.code, "message": str(error)}
+
+
+def run_memory_call(
+    bound: BoundTally | TallyElsewhere, call: ToolCall, asking: Asking
+) -> JsonObject:
+    """Same as `answer_memory_call`, but raise Blocked where a rule stops the call."""
+    try:
+        call = call._replace(arguments=tool_arguments(call.name, call.arguments))
+    except InvalidInput as error:
+        return {"error": "InvalidInput", "message": str(error)}
+    check = asking.check(bound, call)
     refusal = asking.refusal(call.name, call.arguments) if check.approval is None else None
     if refusal is not None:
         return refusal
