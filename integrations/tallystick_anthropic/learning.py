@@ -7,55 +7,33 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tallystick.errors import SettingsError, require
-from tallystick.kit.providers import declare, is_loopback
+from tallystick.errors import require
+from tallystick.kit.providers import NamedLearning, is_loopback
 from tallystick.ports import StructuredAnswer
-from tallystick.records import ProviderDeclaration
+from tallystick_anthropic.provider import signed_in
 
 
-class LearningModel:
+class LearningModel(NamedLearning):
     """A model for `Tally.open(learning_model=…)`: a name such as `claude-haiku-4-5`.
     Thread-safe.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        local: bool | None = None,
-        timeout_ms: int = 60_000,
-        longest_text: int = 100_000,
-        longest_answer: int = 16_000,
-        structured_output: bool = True,
-    ) -> None:
-        """Take the name; nothing is sent yet. Raises MissingExtra, SettingsError without a key, and
-        InvalidInput for a limit that is none.
-        """
+    _provider = "anthropic"
+
+    @staticmethod
+    def _connect(timeout_ms: int) -> Any:
         require("anthropic", extra="anthropic")
         import anthropic
 
         # What is given to a server on this machine goes to no proxy.
         here = is_loopback(os.environ.get("ANTHROPIC_BASE_URL"))
-        self._client = anthropic.Anthropic(
+        http: Any = anthropic.DefaultHttpxClient
+        client = anthropic.Anthropic(
             timeout=timeout_ms / 1_000,
             max_retries=1,
-            http_client=anthropic.DefaultHttpxClient(trust_env=False, follow_redirects=False)
-            if here
-            else None,
+            http_client=http(trust_env=False, follow_redirects=False) if here else None,
         )
-        client = self._client
-        if not (client.api_key or client.auth_token or getattr(client, "credentials", None)):
-            raise SettingsError("ANTHROPIC_API_KEY is not set. Set it, or name another model.")
-        self.declaration: ProviderDeclaration = declare(
-            "anthropic",
-            model,
-            address=client.base_url,
-            local=local,
-            timeout_ms=timeout_ms,
-            longest_text=longest_text,
-            longest_answer=longest_answer,
-            structured_output=structured_output,
-        )
+        return signed_in(client, "name another model")
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
         """Return the model's record as JSON text. Raises what the client raises."""

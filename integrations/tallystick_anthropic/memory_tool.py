@@ -19,21 +19,11 @@ from anthropic.lib.tools import (  # noqa: E402
 )
 
 if TYPE_CHECKING:
-    from anthropic.types.beta import (
-        BetaCacheControlEphemeralParam,
-        BetaMemoryTool20250818CreateCommand,
-        BetaMemoryTool20250818DeleteCommand,
-        BetaMemoryTool20250818InsertCommand,
-        BetaMemoryTool20250818RenameCommand,
-        BetaMemoryTool20250818StrReplaceCommand,
-        BetaMemoryTool20250818ViewCommand,
-    )
-
-_RUNTIME = "anthropic"
+    from anthropic.types.beta import BetaCacheControlEphemeralParam
 
 
-class TallyMemoryTool(BetaAbstractMemoryTool):
-    """The memory tool for `client.beta.messages.tool_runner(…, tools=[tool])`. Thread-safe."""
+class _FilesTool:
+    """What the two tools have alike."""
 
     def __init__(
         self,
@@ -49,91 +39,41 @@ class TallyMemoryTool(BetaAbstractMemoryTool):
         at once, for agents whose own code asks. Other files ask nobody. All go by the rules of the
         tally. Raises InvalidInput.
         """
-        super().__init__(cache_control=cache_control)
+        base: Any = super()
+        base.__init__(cache_control=cache_control)
         self._files = MemoryFiles(
             tally,
-            runtime=_RUNTIME,
-            piece="TallyMemoryTool",
+            runtime="anthropic",
+            piece=type(self).__name__,
             actor=actor,
             approval=approval,
             ask=ask,
         )
 
-    def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        """Show the lines of a file, or what a folder holds. Raises ToolError, as all commands."""
+
+class TallyMemoryTool(_FilesTool, BetaAbstractMemoryTool):
+    """The memory tool for `client.beta.messages.tool_runner(…, tools=[tool])`. Thread-safe."""
+
+    def command(self, command: Any) -> str:
+        """Run a command on files and folders. Raises ToolError with what the model is to read."""
         return _run(self._files, command)
 
-    def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
-        """Create a file."""
-        return _run(self._files, command)
-
-    def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        """Replace a text that a file has once."""
-        return _run(self._files, command)
-
-    def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        """Insert a text behind a line."""
-        return _run(self._files, command)
-
-    def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
-        """Forget a file, a folder, or all memories of a kind."""
-        return _run(self._files, command)
-
-    def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
-        """Rename a file or a folder."""
-        return _run(self._files, command)
+    view = create = str_replace = insert = delete = rename = command
 
 
-class TallyAsyncMemoryTool(BetaAsyncAbstractMemoryTool):
-    """Same as `TallyMemoryTool`, for the asynchronous client: each command runs in a thread."""
+class TallyAsyncMemoryTool(_FilesTool, BetaAsyncAbstractMemoryTool):
+    """Same as `TallyMemoryTool`, for the asynchronous client: each command runs in a thread, and
+    `ask` is called there.
+    """
 
-    def __init__(
-        self,
-        tally: Tally | BoundTally,
-        *,
-        actor: ActorSource | None = None,
-        approval: PlainApproval = "ask",
-        ask: Callable[[ToolQuestion], bool | str] | None = None,
-        cache_control: BetaCacheControlEphemeralParam | None = None,
-    ) -> None:
-        """Same as that of `TallyMemoryTool`; `ask` is called in the thread."""
-        super().__init__(cache_control=cache_control)
-        self._files = MemoryFiles(
-            tally,
-            runtime=_RUNTIME,
-            piece="TallyAsyncMemoryTool",
-            actor=actor,
-            approval=approval,
-            ask=ask,
-        )
-
-    async def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
-        """Show the lines of a file, or what a folder holds. Raises ToolError, as all commands."""
+    async def command(self, command: Any) -> str:
+        """Same as that of `TallyMemoryTool`."""
         return await in_thread(_run, self._files, command)
 
-    async def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
-        """Create a file."""
-        return await in_thread(_run, self._files, command)
-
-    async def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
-        """Replace a text that a file has once."""
-        return await in_thread(_run, self._files, command)
-
-    async def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
-        """Insert a text behind a line."""
-        return await in_thread(_run, self._files, command)
-
-    async def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
-        """Forget a file, a folder, or all memories of a kind."""
-        return await in_thread(_run, self._files, command)
-
-    async def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
-        """Rename a file or a folder."""
-        return await in_thread(_run, self._files, command)
+    view = create = str_replace = insert = delete = rename = command
 
 
 def _run(files: MemoryFiles, command: Any) -> str:
-    """Run a command of the SDK. Raises ToolError with what the model is to read."""
     answer = files.run(command.to_dict(mode="python", warnings=False))
     if answer.is_error:
         raise ToolError(answer.text)

@@ -100,22 +100,11 @@ class MessagesProvider(SdkProvider):
         require("anthropic", extra="anthropic")
         import anthropic
 
-        client = self._client
-        if client is None:
-            client = anthropic.Anthropic()
-            # The SDK finds a key, a token, or a signed-in profile; it complains only when it sends.
-            if not (client.api_key or client.auth_token or getattr(client, "credentials", None)):
-                raise SettingsError(
-                    "ANTHROPIC_API_KEY is not set. Set it, or give the provider a client of your "
-                    "own: MessagesProvider(…, client=Anthropic(api_key=…))."
-                )
+        own = "give the provider a client of your own: MessagesProvider(…, client=Anthropic(…))"
+        client = self._client or signed_in(anthropic.Anthropic(), own)
         if self._wire:
             tap(client._client)
         return client
-
-    def require_ready(self) -> None:
-        """Raise MissingExtra without the SDK, and SettingsError without a key."""
-        _ = self.client
 
     def render(self, compiled: CompiledContext, **parameters: Any) -> dict[str, Any]:
         """Return the body for a compiled context; see `render_messages`."""
@@ -166,6 +155,15 @@ class MessagesProvider(SdkProvider):
     def parse(self, response: Mapping[str, Any]) -> ModelAnswer:
         """Return an answer in no provider's form."""
         return parse_message(response)
+
+
+def signed_in(client: Anthropic, otherwise: str) -> Anthropic:
+    """Return a client that has a key, a token, or a signed-in profile, as the SDK finds them: it
+    complains only when it sends. Raises SettingsError, which says what to do `otherwise`.
+    """
+    if client.api_key or client.auth_token or getattr(client, "credentials", None):
+        return client
+    raise SettingsError(f"ANTHROPIC_API_KEY is not set. Set it, or {otherwise}.")
 
 
 def parse_message(response: Mapping[str, Any]) -> ModelAnswer:

@@ -6,49 +6,25 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tallystick.kit.providers import declare
+from tallystick.kit.providers import NamedLearning
 from tallystick.ports import StructuredAnswer
-from tallystick.records import ProviderDeclaration
 from tallystick_openai.connection import connect, is_openai
 
 
-class LearningModel:
+class LearningModel(NamedLearning):
     """A model for `Tally.open(learning_model=…)`: a name such as `gpt-5-mini`. Thread-safe.
 
     It is asked by Chat Completions, which servers other than OpenAI's speak too.
     """
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        local: bool | None = None,
-        timeout_ms: int = 60_000,
-        longest_text: int = 100_000,
-        longest_answer: int = 16_000,
-        structured_output: bool = True,
-    ) -> None:
-        """Take the name; nothing is sent yet. Raises MissingExtra, SettingsError without a key, and
-        InvalidInput for a limit that is none.
-        """
-        self._client = connect(timeout_ms)
-        # A limit is named as older servers know it, where it is not OpenAI's.
-        self._limit = "max_completion_tokens" if is_openai(self._client) else "max_tokens"
-        self.declaration: ProviderDeclaration = declare(
-            "openai",
-            model,
-            address=self._client.base_url,
-            local=local,
-            timeout_ms=timeout_ms,
-            longest_text=longest_text,
-            longest_answer=longest_answer,
-            structured_output=structured_output,
-        )
+    _provider, _connect = "openai", staticmethod(connect)
 
     def answer(self, instructions: str, text: str, schema: type[BaseModel]) -> StructuredAnswer:
         """Return the model's record as JSON text. Raises what the client raises."""
         declared = self.declaration
-        options: dict[str, Any] = {self._limit: declared.longest_answer}
+        # A limit is named as older servers know it, where it is not OpenAI's.
+        limit = "max_completion_tokens" if is_openai(self._client) else "max_tokens"
+        options: dict[str, Any] = {limit: declared.longest_answer}
         if declared.structured_output:
             options["response_format"] = {
                 "type": "json_schema",

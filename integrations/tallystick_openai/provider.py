@@ -123,10 +123,6 @@ class ResponsesProvider(SdkProvider):
             return openai.OpenAI()
         return openai.OpenAI(http_client=tap(openai.DefaultHttpxClient()))
 
-    def require_ready(self) -> None:
-        """Raise MissingExtra without the SDK, and SettingsError without a key."""
-        _ = self.client
-
     def render(self, compiled: CompiledContext, **parameters: Any) -> dict[str, Any]:
         """Return the body for a compiled context; see `render_responses`.
 

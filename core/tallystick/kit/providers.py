@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
@@ -147,6 +148,15 @@ class SdkProvider(ABC):
     compared: tuple[str, ...]
     """Fields of a request by which a tape knows its call."""
 
+    @cached_property
+    @abstractmethod
+    def client(self) -> Any:
+        """The client of the SDK. Raises MissingExtra, SettingsError without a key."""
+
+    def require_ready(self) -> None:
+        """Raise MissingExtra without the SDK, and SettingsError without a key."""
+        _ = self.client
+
     @abstractmethod
     def render(self, compiled: CompiledContext, **parameters: Any) -> dict[str, Any]:
         """Same as the port."""
@@ -276,3 +286,39 @@ def declare(
         raise InvalidInput(
             f"`{'.'.join(map(str, first['loc']))}` of the model {name}: {first['msg']}."
         ) from error
+
+
+class NamedLearning(ABC):
+    """A model that learns for a tally behind the SDK of a provider, by its name. Thread-safe."""
+
+    _provider: str
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        local: bool | None = None,
+        timeout_ms: int = 60_000,
+        longest_text: int = 100_000,
+        longest_answer: int = 16_000,
+        structured_output: bool = True,
+    ) -> None:
+        """Take the name; nothing is sent yet. Raises MissingExtra, SettingsError without a key, and
+        InvalidInput for a limit that is none.
+        """
+        self._client = self._connect(timeout_ms)
+        self.declaration: ProviderDeclaration = declare(
+            self._provider,
+            model,
+            address=self._client.base_url,
+            local=local,
+            timeout_ms=timeout_ms,
+            longest_text=longest_text,
+            longest_answer=longest_answer,
+            structured_output=structured_output,
+        )
+
+    @staticmethod
+    @abstractmethod
+    def _connect(timeout_ms: int) -> Any:
+        """Return the client of the SDK."""

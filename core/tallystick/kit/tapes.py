@@ -85,7 +85,9 @@ def sent_result(
     calls = player.tape.calls
     for call in calls[calls.index(recorded) :]:
         request: Any = call.request
-        messages = list(request.get("messages") or ()) if call.kind == "model_call" else []
+        messages: list[Any] = (
+            list(request.get("messages") or ()) if call.kind == "model_call" else []
+        )
         if parts is not None:
             messages = [part for message in messages for part in message.get(parts) or ()]
         # Some models use an id again: the last one is that of the latest call.
