@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.adk.agents.invocation_context import InvocationContext
@@ -55,10 +54,8 @@ class InvocationUnderWay(AgentRun):
             for event in context.session.events
         )
         self.answer: str | None = None
-        self.leave: Callable[[], object] = _do_nothing
-        """Makes the run no longer current."""
-        self.stop_watching: Callable[[], object] = _do_nothing
-        """Ends the watch over the task of the invocation."""
+        self.left = ExitStack()
+        """Makes the run no longer current, and ends the watch over its task."""
         self._models: dict[Any, OpenCall] = {}
         """The model call under way of each agent in each branch."""
         self._tools: dict[str, _ToolUnderWay] = {}
@@ -240,10 +237,6 @@ class InvocationUnderWay(AgentRun):
     def _take_tools(self) -> None:
         for key in list(self._tools):
             self._take_tool(key)
-
-
-def _do_nothing() -> None:
-    """Nothing is to be undone."""
 
 
 def _place(context: Any) -> tuple[str, str | None]:

@@ -100,17 +100,18 @@ def _no_callable() -> object:
     return _MISSING_FUNCTION_TOOL_WRAPPED_CALLABLE
 
 
-class _Failure:
-    """Says to a model how its call failed, as the tool wants it said, and notes the error."""
+def _noting(handle: Callable[..., None]) -> Callable[..., None]:
+    """Return a handler of the errors that the SDK gives to the model as a text, which notes them
+    before the SDK's own.
+    """
 
-    def __init__(self, tell: Callable[[Any, Exception], Any]) -> None:
-        self._tell = tell
-
-    def __call__(self, context: Any, error: Exception) -> Any:
+    def note(tool: FunctionTool, error: Exception, input: str, context: Any) -> None:
         around = in_hand.get()
         if around is not None:
             around.note_error(getattr(context, "tool_call_id", None), error)
-        return self._tell(context, error)
+        handle(tool, error, input, context)
+
+    return note
 
 
 class _Approval:
@@ -139,10 +140,11 @@ def take_in_hand(tools: Iterable[Any], *, asks: bool = False) -> None:
         if not isinstance(tool, FunctionTool):
             continue
         if not isinstance(tool.on_invoke_tool, _Invoker):
-            tool.on_invoke_tool = _Invoker(tool, tool.on_invoke_tool)
-            if tool._failure_error_function is not None:
+            invoke: Any = tool.on_invoke_tool
+            if isinstance(invoke, _FailureHandlingFunctionToolInvoker):
                 # Private, and the one place where the SDK shows the error behind such an answer.
-                tool._failure_error_function = _Failure(tool._failure_error_function)
+                invoke._on_handled_error = _noting(invoke._on_handled_error)
+            tool.on_invoke_tool = _Invoker(tool, invoke)
         if (asks or isinstance(tool, RuledTool)) and not isinstance(tool.needs_approval, _Approval):
             tool.needs_approval = _Approval(tool, tool.needs_approval)
 

@@ -143,7 +143,6 @@ class TallyRunner(AgentPiece, AgentRunner):
                 config,
                 model=RunModel(run, config),
                 call_model_input_filter=run.input_filter(config.call_model_input_filter),
-                tool_error_formatter=run.error_formatter(config.tool_error_formatter),
             ),
         }
         return run

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from agents import Agent, FunctionTool, ModelProvider, RunContextWrapper, RunHooks
-from agents.run_config import CallModelData, ModelInputData, ToolErrorFormatterArgs
+from agents.run_config import CallModelData, ModelInputData
 from pydantic_core import to_json
 
 from tallystick.aio import in_thread
@@ -99,16 +99,6 @@ class RunUnderWay(AgentRun):
             return data.model_data if inner is None else await _awaited(inner(data))
 
         return note_agent
-
-    def error_formatter(self, inner: Any) -> Callable[[ToolErrorFormatterArgs[Any]], Any]:
-        """Return a formatter that notes the error of a tool, around the application's own."""
-
-        async def note_error(failure: ToolErrorFormatterArgs[Any]) -> str | None:
-            if failure.error is not None:
-                self.note_error(failure.call_id, failure.error)
-            return None if inner is None else await _awaited(inner(failure))
-
-        return note_error
 
     def note_error(self, call_id: str | None, error: Exception) -> None:
         """Note the error of a tool that the SDK gives to the model as a text."""
