@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset, ToolsetTool
@@ -20,7 +21,7 @@ from tallystick.kit import (
     is_enforced,
     run_memory_tool,
 )
-from tallystick.operations import MEMORY_TOOLS, WORKING_TOOL
+from tallystick.operations import MemoryTool, offered_tools
 from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_pydantic_ai.actors import call_of_run
@@ -55,9 +56,6 @@ def memory_toolset(
     check_word("approval", approval, Approval)
     check_flag("working", working)
 
-    def run(ctx: RunContext[Any], tool: str, /, **arguments: Any) -> dict[str, Any]:
-        return run_memory_tool(binder.bound(call_of_run(binder, ctx)), tool, arguments)
-
     always_offered = approval == "deferred"
     tools: _OfferedMemory
     if isinstance(binder, Binder):
@@ -66,82 +64,20 @@ def memory_toolset(
     else:
         tools = _OfferedMemory(binder, id=id, always_offered=always_offered)
 
-    # PydanticAI reads the schema of a tool off its signature, so each is written out; it runs them
-    # in threads.
+    def function_of(tool: MemoryTool) -> Callable[..., dict[str, Any]]:
+        def call(ctx: RunContext[Any], **arguments: Any) -> dict[str, Any]:
+            bound = binder.bound(call_of_run(binder, ctx))
+            return run_memory_tool(bound, tool.name, tool.complete(arguments))
 
-    @tools.tool(description=MEMORY_TOOLS["memory_search"].description)
-    def memory_search(ctx: RunContext[Any], query: str, limit: int = 5) -> dict[str, Any]:
-        return run(ctx, "memory_search", query=query, limit=limit)
+        return tool.sign(call, ctx=RunContext[Any])
 
-    @tools.tool(description=MEMORY_TOOLS["memory_store"].description)
-    def memory_store(
-        ctx: RunContext[Any],
-        content: str,
-        kind: str = "note",
-        tags: list[str] | None = None,
-        span: str | None = None,
-        replaces: str | None = None,
-        contradicts: list[str] | None = None,
-        attributes: dict[str, Any] | None = None,
-    ) -> dict[str, Any]:
-        return run(
-            ctx,
-            "memory_store",
-            content=content,
-            kind=kind,
-            tags=tags,
-            span=span,
-            replaces=replaces,
-            contradicts=contradicts,
-            attributes=attributes,
+    for tool in offered_tools(working=working):
+        tools.add_function(
+            function_of(tool),
+            takes_ctx=True,
+            description=tool.description,
+            requires_approval=tool.needs_approval,
         )
-
-    @tools.tool(description=MEMORY_TOOLS["memory_get"].description)
-    def memory_get(ctx: RunContext[Any], memory_id: str) -> dict[str, Any]:
-        return run(ctx, "memory_get", memory_id=memory_id)
-
-    @tools.tool(description=MEMORY_TOOLS["memory_list"].description)
-    def memory_list(
-        ctx: RunContext[Any], limit: int = 20, before: str | None = None
-    ) -> dict[str, Any]:
-        return run(ctx, "memory_list", limit=limit, before=before)
-
-    @tools.tool(description=MEMORY_TOOLS["memory_modify"].description, requires_approval=True)
-    def memory_modify(
-        ctx: RunContext[Any],
-        memory_id: str,
-        reason: str,
-        if_version: int,
-        content: str | None = None,
-        attributes: dict[str, Any] | None = None,
-        replace_attributes: bool = False,
-    ) -> dict[str, Any]:
-        return run(
-            ctx,
-            "memory_modify",
-            memory_id=memory_id,
-            reason=reason,
-            if_version=if_version,
-            content=content,
-            attributes=attributes,
-            replace_attributes=replace_attributes,
-        )
-
-    @tools.tool(description=MEMORY_TOOLS["memory_forget"].description, requires_approval=True)
-    def memory_forget(ctx: RunContext[Any], memory_id: str, reason: str) -> dict[str, Any]:
-        return run(ctx, "memory_forget", memory_id=memory_id, reason=reason)
-
-    if working:
-
-        @tools.tool(description=WORKING_TOOL.description)
-        def memory_working(
-            ctx: RunContext[Any],
-            action: Literal["list", "set", "drop"],
-            name: str = "",
-            value: str | list[str] = "",
-        ) -> dict[str, Any]:
-            return run(ctx, "memory_working", action=action, name=name, value=value)
-
     return tools
 
 

@@ -79,11 +79,12 @@ class MemoryTool:
         """
         keyword = inspect.Parameter.KEYWORD_ONLY
         parameters = [
-            *self.parameters,
             *(inspect.Parameter(name, keyword, annotation=hint) for name, hint in given.items()),
+            *(each.replace(kind=keyword) for each in self.parameters),
         ]
         call.__name__ = self.name
-        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        hints = {each.name: each.annotation for each in parameters}
+        call.__annotations__ = {**hints, "return": Answer}
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return call
 
