@@ -46,7 +46,7 @@ class InvocationUnderWay(AgentRun):
 
     def __init__(self, plugin: TallyPlugin, bound: BoundTally, context: InvocationContext) -> None:
         words = text_of(context.user_content) or None
-        super().__init__(plugin, bound, words=words, session=context.session.id)
+        super().__init__(plugin.settings, bound, words=words, session=context.session.id)
         self.id = context.invocation_id
         # An answer to a question goes on with the invocation, whose words were kept when it asked.
         self.is_answer = any(

@@ -50,7 +50,7 @@ class RunUnderWay(AgentRun):
     def __init__(
         self, runner: TallyRunner, bound: BoundTally, words: str | None, session: str | None
     ) -> None:
-        super().__init__(runner, bound, words=words, session=session)
+        super().__init__(runner.settings, bound, words=words, session=session)
         self.runner = runner
         self.options: dict[str, Any] = {}
         self.provider: ModelProvider | None = None

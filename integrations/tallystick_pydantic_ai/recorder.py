@@ -39,7 +39,6 @@ from pydantic_ai.tools import DeferredToolRequests, ToolDefinition, ToolDenied
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
 from tallystick.kit import (
-    UNNAMED_AGENT,
     ActorSource,
     AnswerFacts,
     Binder,
@@ -55,7 +54,6 @@ from tallystick.kit import (
     checked_speakers,
     has_rules,
     is_enforced,
-    is_nested,
     record_approval,
     record_tool_call,
     record_tool_error,
@@ -64,10 +62,11 @@ from tallystick.kit import (
     refuse_unenforced_model_call,
     rules_requests,
 )
+from tallystick.kit.agent_runs import AgentRun, RunSettings
 from tallystick.kit.binder import id_text
 from tallystick.kit.rendering import without_frames
-from tallystick.recorder import Run, Step, current_run, current_step, status_for
-from tallystick.records import Scope, StepKind, StepStatus
+from tallystick.recorder import Run, Step, current_run, current_step
+from tallystick.records import Scope, StepKind
 from tallystick.tally import BoundTally, Tally
 from tallystick.tokens import usage_of
 from tallystick_pydantic_ai.actors import call_of_run
@@ -178,96 +177,66 @@ class TallyRecorder(OncePerAgent):
         _refuse_durable_agent(ctx)
         # The list of messages grows with the run.
         prompt = prompt_text(ctx.prompt) or _prompt_to_answer(ctx)
-        root: RootRun | None = None
+        run: AgentRun | None = None
         # Of several recorders of one tally in the same run the outermost records it.
         self._is_silent = not self.guard.claim(ctx.run_id, self)
-        if not self._is_silent:
-            with self.guard():
-                # Whoever begins to record writes files: a sign of life, who acts.
-                root = await in_thread(self._join, ctx)
         try:
-            if root is None:
+            if not self._is_silent:
+                with self.guard():
+                    # Whoever begins to record writes files: a sign of life, who acts.
+                    run = await in_thread(self._begin_run, ctx, prompt)
+            if run is None or run.root is None:
                 return await handler()
-            if root.is_own:
-                return await self._record_run(ctx, root.run, prompt, handler)
-            result = await handler()
-            with self.guard(root.run):
-                await self._capture_turn(ctx, root.run, prompt, result)
+            try:
+                with run.active() if run.root.is_own else nullcontext():
+                    result = await handler()
+            except BaseException as error:
+                with anyio.CancelScope(shield=True):
+                    await in_thread(run.fail, error)
+                raise
+            with anyio.CancelScope(shield=True):
+                await in_thread(self._finish, run, run.root, result)
             return result
         finally:
             self.guard.release(ctx.run_id, self)
 
-    async def _record_run(
-        self, ctx: RunContext[Any], run: Run, prompt: str | None, handler: WrapRunHandler
-    ) -> AgentRunResult[Any]:
-        status: StepStatus = "completed"
-        try:
-            with run.active():
-                result = await handler()
-            with self.guard(run):
-                if self._record_approvals(run, result):
-                    status = "blocked"
-                else:
-                    await self._capture_turn(ctx, run, prompt, result)
-            return result
-        except BaseException as error:
-            status = status_for(type(error))
-            if status == "failed" and not run.has_noted(error):
-                with self.guard(run):
-                    run.step("other", name=run.record.agent_name).fail(error)
-            raise
-        finally:
-            with anyio.CancelScope(shield=True), self.guard(run):
-                await in_thread(run.end, status)
-
-    async def _capture_turn(
-        self, ctx: RunContext[Any], run: Run, prompt: str | None, result: AgentRunResult[Any]
-    ) -> None:
-        """Remember the prompt and the output, if turns are to be remembered."""
-        if self.capture == "off" or is_nested() or isinstance(result.output, DeferredToolRequests):
-            return
-        bound = await in_thread(self._bound, ctx)
-        answer = output_text(result.output)
-        await in_thread(
-            lambda: bound.keep_turn(
-                run,
-                user=prompt,
-                assistant=answer if self.capture == "both" else None,
-                unkept_answer=answer,
-                observer="TallyRecorder",
-            )
+    def _begin_run(self, ctx: RunContext[Any], prompt: str | None) -> AgentRun:
+        settings = RunSettings(
+            "TallyRecorder", self.guard, self.capture, self.agent_name, rules=False
         )
-
-    def _bound(self, ctx: RunContext[Any]) -> BoundTally:
-        return self._binder.bound(call_of_run(self._binder, ctx))
-
-    def _join(self, ctx: RunContext[Any]) -> RootRun:
-        agent = getattr(ctx.agent, "name", None)
         # The runs of one conversation are those of one thread, as in every runtime.
-        conversation = id_text(getattr(ctx, "conversation_id", None))
-        thread = {"thread_id": conversation} if conversation else {}
-        return RootRun.join(
-            self._bound(ctx),
-            self.agent_name or agent or UNNAMED_AGENT,
-            goal=prompt_text(ctx.prompt) or _earlier_goal(ctx),
-            metadata={"pydantic_ai_run_id": ctx.run_id, **thread},
-        )
+        session = id_text(getattr(ctx, "conversation_id", None))
+        bound = self._binder.bound(call_of_run(self._binder, ctx))
+        run = AgentRun(settings, bound, words=prompt, session=session)
+        goal = prompt_text(ctx.prompt) or _earlier_goal(ctx)
+        run.start(getattr(ctx.agent, "name", None), goal=goal, pydantic_ai_run_id=ctx.run_id)
+        return run
 
-    def _record_approvals(self, run: Run, result: AgentRunResult[Any]) -> bool:
+    def _finish(self, run: AgentRun, root: RootRun, result: AgentRunResult[Any]) -> None:
+        """End the run with its outcome, and remember the turn, if turns are to be remembered."""
+        is_waiting = False
+        try:
+            if isinstance(result.output, DeferredToolRequests):
+                with self.guard(root.run):
+                    is_waiting = root.is_own and self._record_approvals(root.run, result.output)
+            else:
+                run.keep_turn(output_text(result.output))
+        finally:
+            run.end("blocked" if is_waiting else "completed")
+
+    def _record_approvals(self, run: Run, requests: DeferredToolRequests) -> bool:
         """Record each tool that waits for a person; return True if any does.
 
         Such a tool is never executed, so it becomes a blocked step of its own, unless its step was
         blocked when it was about to run.
         """
-        if not isinstance(result.output, DeferredToolRequests):
-            return False
-        for call in result.output.approvals:
+        for call in requests.approvals:
             if call.tool_call_id in self._blocked:
                 continue
             step = run.step("human_approval", name=call.tool_name)
             record_approval(step, ToolCall(call.tool_name, call.args, call.tool_call_id))
             step.end("blocked", wait=False)
-        return bool(result.output.approvals)
+        return bool(requests.approvals)
 
     def _begin(self, kind: StepKind, name: str, ctx: RunContext[Any]) -> OpenCall | None:
         """Open the step of a call; None outside of a run, or where it cannot be recorded."""

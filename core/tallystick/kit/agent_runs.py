@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -58,6 +59,22 @@ from tallystick.tally.call_rules import CallKind
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
 
 
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings of a run, as its piece was given them."""
+
+    piece: str
+    """The name of the piece, as rules and receipts have it."""
+    guard: Capture
+    capture: Speakers = "off"
+    agent_name: str | None = None
+    records: bool = True
+    rules: bool = True
+    """True if the piece enforces the rules of the tally; else it refuses what nothing enforces."""
+    task_type: str | None = None
+    compiler: RequestCompiler | None = None
+
+
 class AgentPiece:
     """A piece that stands around the runs of a runtime."""
 
@@ -98,10 +115,6 @@ class AgentPiece:
         )
         for name, switch in {"record": record, "rules": rules, "strict": strict}.items():
             check_flag(name, switch)
-        self.capture = checked_speakers(capture)
-        self.agent_name, self.records, self.rules = agent_name, record, rules
-        self.task_type = task_type
-        self.guard = Capture(self.binder.tally, self._runtime, strict=strict)
         compiler = RequestCompiler(
             context="request" if context is False else cast(ContextMode, context),
             budget=budget,
@@ -112,15 +125,24 @@ class AgentPiece:
             compile_config=compile_config,
             compaction=compaction,
         )
-        self.compiler = None if context is False else compiler
+        self.settings = RunSettings(
+            self._piece,
+            Capture(self.binder.tally, self._runtime, strict=strict),
+            checked_speakers(capture),
+            agent_name,
+            record,
+            rules,
+            task_type,
+            None if context is False else compiler,
+        )
 
     def __repr__(self) -> str:
-        return self.binder.describe(agent_name=self.agent_name)
+        return self.binder.describe(agent_name=self.settings.agent_name)
 
     @property
     def failures(self) -> int:
         """Events that could not be recorded."""
-        return self.guard.failures
+        return self.settings.guard.failures
 
 
 class AgentRequest(ABC):
@@ -168,29 +190,31 @@ class AgentRun:
     """One run of a runtime. Its calls may come from several tasks at once."""
 
     def __init__(
-        self, piece: AgentPiece, bound: BoundTally, *, words: str | None, session: str | None
+        self, settings: RunSettings, bound: BoundTally, *, words: str | None, session: str | None
     ) -> None:
         """`words` are what the user said, `session` the session that the run belongs to."""
-        self.settings, self.bound, self.words, self.session = piece, bound, words, session
+        self.settings, self.bound, self.words, self.session = settings, bound, words, session
         self.id = bound.tally.new_id()
-        self.guard = piece.guard
+        self.guard = settings.guard
         self.root: RootRun | None = None
         self.is_nested = is_nested()
-        if piece.rules:
+        if settings.rules:
             for kind in _KINDS:
                 if has_rules(bound, kind):
-                    register_enforcer(bound, kind, piece._piece)
+                    register_enforcer(bound, kind, settings.piece)
 
     @property
     def run(self) -> Run | None:
         """The run of the tally; None where nothing is recorded."""
         return None if self.root is None else self.root.run
 
-    def join(self, agent: str, **metadata: Any) -> None:
-        """Begin a run of the tally for an agent, or join that under way."""
+    def join(self, agent: str, *, goal: str | None = None, **metadata: Any) -> None:
+        """Begin a run of the tally for an agent, or join that under way. The goal is by default
+        what the user said.
+        """
         thread = {"thread_id": self.session} if self.session else {}
         self.root = RootRun.join(
-            self.bound, agent, goal=self.words, metadata={**thread, **metadata}
+            self.bound, agent, goal=goal or self.words, metadata={**thread, **metadata}
         )
 
     def start(self, agent: str | None, **metadata: Any) -> None:
@@ -274,7 +298,7 @@ class AgentRun:
             refuse_unenforced_model_call(bound, call_id=self.id, **facts)
             return
         check = bound.check_model_call(
-            piece=settings._piece,
+            piece=settings.piece,
             request=request.compared(),
             task_type=settings.task_type,
             **facts,
@@ -321,7 +345,7 @@ class AgentRun:
                     call.name,
                     call.arguments,
                     tool_call_id=call.tool_call_id,
-                    piece=settings._piece,
+                    piece=settings.piece,
                     task_type=settings.task_type,
                 )
             except ApprovalRequired as error:
@@ -380,7 +404,7 @@ class AgentRun:
                     user=None if is_continued else self.words,
                     assistant=answer if speakers == "both" else None,
                     unkept_answer=answer,
-                    observer=self.settings._piece,
+                    observer=self.settings.piece,
                 )
 
     def fail(self, error: BaseException) -> None:
