@@ -54,11 +54,11 @@ class _FilesTool:
 class TallyMemoryTool(_FilesTool, BetaAbstractMemoryTool):
     """The memory tool for `client.beta.messages.tool_runner(…, tools=[tool])`. Thread-safe."""
 
-    def command(self, command: Any) -> str:
+    def _command(self, command: Any) -> str:
         """Run a command on files and folders. Raises ToolError with what the model is to read."""
         return _run(self._files, command)
 
-    view = create = str_replace = insert = delete = rename = command
+    view = create = str_replace = insert = delete = rename = _command
 
 
 class TallyAsyncMemoryTool(_FilesTool, BetaAsyncAbstractMemoryTool):
@@ -66,11 +66,11 @@ class TallyAsyncMemoryTool(_FilesTool, BetaAsyncAbstractMemoryTool):
     `ask` is called there.
     """
 
-    async def command(self, command: Any) -> str:
+    async def _command(self, command: Any) -> str:
         """Same as that of `TallyMemoryTool`."""
         return await in_thread(_run, self._files, command)
 
-    view = create = str_replace = insert = delete = rename = command
+    view = create = str_replace = insert = delete = rename = _command
 
 
 def _run(files: MemoryFiles, command: Any) -> str:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Unpack, cast
 
 import anyio
@@ -36,11 +35,6 @@ class TallyRunner(AgentPiece, AgentRunner):
     """
 
     _runtime, _piece = "openai_agents", "TallyRunner"
-
-    @cached_property
-    def asked(self) -> dict[str, str]:
-        """The approval that each call waits for, by the id of the call."""
-        return {}
 
     def approval_of(self, interruption: ToolApprovalItem) -> str | None:
         """Return the id of the approval that an interruption of a run waits for, by which somebody

@@ -74,6 +74,7 @@ FIRST_LOOK = {
     "../integrations/test_spooled_hooks.py": "tally/spooled",
     "../integrations/test_hooks_beside_adapters.py": "tally/session_turns",
     "../integrations/test_runtime_tapes.py": "kit/tapes",
+    "../integrations/test_openai_agents.py": "kit/agent_runs kit/thread_entries",
     "../integrations/test_request_contract.py": "testing/request_contract",
     "../checkpointers/test_saver.py": "checkpoints/context checkpoints/listing "
     "checkpoints/putting checkpoints/reading checkpoints/threads checkpoints/formats "

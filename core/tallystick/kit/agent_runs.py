@@ -135,6 +135,8 @@ class AgentPiece:
             task_type,
             None if context is False else compiler,
         )
+        self.asked: dict[str, str] = {}
+        """The approval that each call of a tool waits for, by the id of the call."""
 
     def __repr__(self) -> str:
         return self.binder.describe(agent_name=self.settings.agent_name)
