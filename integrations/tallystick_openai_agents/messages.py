@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -30,6 +30,10 @@ from tallystick.tokens import usage_of
 
 _VOLATILE = frozenset({"id", "status", "provider_data"})
 _TOLD_APART = ("level", "model", "instructions", "messages")
+_ARGUMENTS = (
+    *("system_instructions", "input", "model_settings", "tools", "output_schema", "handoffs"),
+    "tracing",
+)
 _REFERENCES = ("previous_response_id", "conversation_id", "prompt")
 _NO_TEXT = frozenset(
     {
@@ -46,51 +50,36 @@ _FALLBACK: dict[str, Any] = {"fallback": str, "bytes_mode": "base64"}
 class ModelRequest:
     """The arguments of `Model.get_response`."""
 
-    instructions: str | None
+    system_instructions: str | None
     input: list[Any]
-    settings: ModelSettings
+    model_settings: ModelSettings
     tools: list[Tool]
     output_schema: AgentOutputSchemaBase | None
     handoffs: list[Handoff[Any, Any]]
     tracing: ModelTracing = ModelTracing.DISABLED
-    rest: Mapping[str, Any] | None = None
+    rest: Mapping[str, Any] = field(default_factory=dict)
     """`previous_response_id`, `conversation_id` and `prompt`."""
 
     @classmethod
-    def of(
-        cls,
-        system_instructions: str | None,
-        input: str | list[Any],
-        model_settings: ModelSettings,
-        tools: list[Tool],
-        output_schema: AgentOutputSchemaBase | None,
-        handoffs: list[Handoff[Any, Any]],
-        tracing: ModelTracing,
-        **rest: Any,
-    ) -> ModelRequest:
+    def of(cls, *arguments: Any, **named: Any) -> ModelRequest:
         """Return the request of these arguments; a text is a message of the user."""
-        items = [{"role": "user", "content": input}] if isinstance(input, str) else list(input)
-        given = list(tools), output_schema, list(handoffs)
-        return cls(system_instructions, items, model_settings, *given, tracing, rest)
+        given: dict[str, Any] = {**dict(zip(_ARGUMENTS, arguments, strict=False)), **named}
+        input = given["input"]
+        given["input"] = (
+            [{"role": "user", "content": input}] if isinstance(input, str) else list(input)
+        )
+        own = {name: given.pop(name) for name in _ARGUMENTS}
+        return cls(**own, rest=given)
 
     def send(self, call: Callable[..., Any]) -> Any:
         """Call a method of a model with these arguments."""
-        rest: dict[str, Any] = dict.fromkeys(_REFERENCES)
-        return call(
-            system_instructions=self.instructions,
-            input=self.input,
-            model_settings=self.settings,
-            tools=self.tools,
-            output_schema=self.output_schema,
-            handoffs=self.handoffs,
-            tracing=self.tracing,
-            **{**rest, **(self.rest or {})},
-        )
+        own = {name: getattr(self, name) for name in _ARGUMENTS}
+        return call(**own, **{**dict.fromkeys(_REFERENCES), **self.rest})
 
     def cleaned(self, clean: Callable[[Any], Any]) -> ModelRequest:
         """Return the request with each text cleaned; the items that came in stay as they are."""
         items = [_clean(as_json(item), clean) for item in self.input]
-        return replace(self, instructions=clean(self.instructions), input=items)
+        return replace(self, system_instructions=clean(self.system_instructions), input=items)
 
 
 def as_json(value: Any) -> Any:
@@ -124,15 +113,15 @@ def request_of(model: str | None, request: ModelRequest) -> dict[str, Any]:
     """Return the request as it goes to the model, without headers and keys."""
     settings = {
         name: value
-        for name, value in request.settings.to_json_dict().items()
+        for name, value in request.model_settings.to_json_dict().items()
         if value is not None and name != "retry"
     }
     hosted = [as_json(vars(tool)) for tool in request.tools if not isinstance(tool, FunctionTool)]
-    rest = {name: as_json(value) for name, value in (request.rest or {}).items() if value}
+    rest = {name: as_json(value) for name, value in request.rest.items() if value}
     return {
         "level": "runtime",
         "model": model,
-        "instructions": request.instructions,
+        "instructions": request.system_instructions,
         "messages": [as_json(item) for item in request.input],
         "settings": recordable_parameters(settings),
         "tools": [tool_facts(tool) for tool in request.tools if isinstance(tool, FunctionTool)],

@@ -108,7 +108,7 @@ class RunModel(Model):
 
     async def _begin(self, arguments: tuple[Any, ...], rest: dict[str, Any]) -> _Asking:
         request = ModelRequest.of(*arguments, **rest)
-        request = replace(request, settings=self._settings(request.settings))
+        request = replace(request, model_settings=self._settings(request.model_settings))
         take_in_hand(request.tools, asks=self.run.asks)
         asking = _Asking(self.run, agent_asking.get(), self._asked(), request)
         await in_thread(asking.prepare)
@@ -150,7 +150,7 @@ class _Asking(AgentRequest):
         run, text = self.run, user_text(self.sent.input) or ""
         self.call = run.begin_model_call(self)
         turn = run.turns.setdefault(text, f"{run.id}-{len(run.turns)}")
-        reserve = self.sent.settings.max_tokens or 0
+        reserve = self.sent.model_settings.max_tokens or 0
         try:
             run.prepare(self, self.call, text=text, turn=turn, reserve=reserve)
         except BaseException as error:

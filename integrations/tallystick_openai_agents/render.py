@@ -38,7 +38,7 @@ def read_request(request: ModelRequest, count: Count) -> ReadRequest:
     """Return a request as pieces in their order, with the tools that are offered: handoffs are
     tools to a model too.
     """
-    text, schema = request.instructions, schema_of(request.output_schema)
+    text, schema = request.system_instructions, schema_of(request.output_schema)
     functions = [tool for tool in request.tools if isinstance(tool, FunctionTool)]
     facts = [*map(tool_facts, functions), *map(tool_facts, request.handoffs)]
     specs = {
@@ -156,7 +156,7 @@ def render(compiled: CompiledContext, read: ReadRequest, request: ModelRequest) 
     offered = {item.source_ref.title for item in sections.tools}
     return replace(
         request,
-        instructions="\n\n".join(texts) or None,
+        system_instructions="\n\n".join(texts) or None,
         input=list(
             laid_out(
                 sections,

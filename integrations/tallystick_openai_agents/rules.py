@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, RunState
 from agents.tool import (
@@ -23,6 +23,9 @@ from agents.tool_context import ToolContext
 from tallystick.kit import ToolCall
 from tallystick.kit.agent_runs import Answer
 
+if TYPE_CHECKING:
+    from tallystick_openai_agents.under_way import RunUnderWay
+
 Invoke = Callable[[Any, str], Awaitable[Any]]
 
 
@@ -30,32 +33,13 @@ class RuledTool(FunctionTool):
     """A tool that goes by the rules of its tally, whatever runs it."""
 
 
-class ToolsInHand(Protocol):
-    """What stands around the tools of a run."""
-
-    session: str | None
-    """The session that the run belongs to."""
-
-    async def needs_approval(self, tool: FunctionTool, arguments: Any, call_id: str) -> bool:
-        """Return True if a person has to be asked before this call."""
-        ...
-
-    async def call_tool(self, tool: FunctionTool, context: Any, input: str, invoke: Invoke) -> Any:
-        """Call a tool by `invoke`."""
-        ...
-
-    def note_error(self, call_id: str | None, error: Exception) -> None:
-        """Note the error of a tool that the model is told of."""
-        ...
-
-
 on_tape: ContextVar[Callable[..., Awaitable[Any]] | None] = ContextVar(
     "tallystick_tape", default=None
 )
 """What plays the tools of the run under way, on a tape."""
 
-in_hand: ContextVar[ToolsInHand | None] = ContextVar("tallystick_openai_agents", default=None)
-"""What stands around the tools of the run under way."""
+in_hand: ContextVar[RunUnderWay | None] = ContextVar("tallystick_openai_agents", default=None)
+"""The run under way, which stands around its tools."""
 
 
 class _Invoker(_FailureHandlingFunctionToolInvoker):
