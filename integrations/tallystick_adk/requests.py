@@ -18,10 +18,8 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
 
-from tallystick.compiler import outline
 from tallystick.kit import (
     ToolCall,
-    changed_items,
     dump_model,
     json_value,
     memory_text,
@@ -29,7 +27,7 @@ from tallystick.kit import (
     recordable_parameters,
 )
 from tallystick.kit.agent_runs import AgentRequest
-from tallystick.kit.laying_out import INSTRUCTIONS, Count, Piece, ReadRequest, laid_out
+from tallystick.kit.laying_out import INSTRUCTIONS, Count, Piece, ReadRequest, lay_out
 from tallystick.kit.rendering import json_text
 from tallystick.kit.tapes import comparable_request
 from tallystick.records import CompiledContext, ContextItem, Json, ToolSpec
@@ -55,7 +53,7 @@ class ModelCall(AgentRequest):
     def read(self, count: Count = len) -> ReadRequest:
         config, pieces = self.request.config, list(_pieces(self.request.contents, count))
         system, schema = config.system_instruction, config.response_json_schema
-        is_text = system is None or isinstance(system, str)
+        is_text = isinstance(system, str | None)
         first = [ContextItem(id=INSTRUCTIONS, kind="system", content=str(system))]
         return ReadRequest(
             first if system and is_text else [],
@@ -65,28 +63,14 @@ class ModelCall(AgentRequest):
         )
 
     def render(self, compiled: CompiledContext, read: ReadRequest) -> None:
-        """Same as that of any runtime; contents that did not change are the objects that came
-        in.
-        """
-        sections, changed, request = outline(compiled), changed_items(compiled), self.request
-        system = request.config.system_instruction
-        if system is None or isinstance(system, str):
-            texts = [each.content for each in sections.instructions if each.id == INSTRUCTIONS]
-            texts += [sections.remembered] if sections.remembered else []
-            request.config.system_instruction = "\n\n".join(texts) or None
-            context = sections.context
-        else:
-            context = memory_text(compiled)
-        parts = laid_out(
-            sections,
-            read.pieces,
-            added=[_said(context)] if context else [],
-            send=lambda item, piece: _sent(item, piece, changed),
-        )
-        request.contents = list(_contents(list(parts), request.contents))
-        offered = {item.source_ref.title for item in sections.tools}
-        if request.config.tools:
-            request.config.tools = [_offered(each, offered) for each in request.config.tools]
+        config, contents = self.request.config, self.request.contents
+        is_text = isinstance(config.system_instruction, str | None)
+        laid = lay_out(compiled, read, message=_said, change=_changed, is_profile_apart=is_text)
+        if is_text:
+            config.system_instruction = laid.instructions
+        self.request.contents = list(_contents(laid.parts, contents))
+        if config.tools:
+            config.tools = [_offered(each, laid.tools) for each in config.tools]
 
     def add_memory(self, compiled: CompiledContext) -> None:
         text = memory_text(compiled)
@@ -213,7 +197,7 @@ def _said(text: str) -> types.Content:
     return types.Content(role="user", parts=[types.Part(text=text)])
 
 
-def _offered(tool: Any, names: set[str | None]) -> Any:
+def _offered(tool: Any, names: frozenset[str | None]) -> Any:
     if not isinstance(tool, types.Tool) or not tool.function_declarations:
         return tool
     functions = [each for each in tool.function_declarations if each.name in names]
@@ -237,10 +221,7 @@ def _contents(
             yield types.Content(role=content.role, parts=parts)
 
 
-def _sent(item: ContextItem, piece: Piece, changed: set[str]) -> Iterator[_Part]:
-    if item.id not in changed:
-        yield from piece.raw
-        return
+def _changed(item: ContextItem, piece: Piece) -> Iterator[_Part]:
     place = piece.raw[0].place
     if item.kind == "tool_result":
         answer = piece.raw[0].part.function_response

@@ -13,15 +13,14 @@ from typing import Any
 
 from agents import FunctionTool
 
-from tallystick.compiler import outline
-from tallystick.kit import ToolCall, arguments_of, changed_items, json_value, message_item
+from tallystick.kit import ToolCall, arguments_of, json_value, message_item
 from tallystick.kit.laying_out import (
     INSTRUCTIONS,
     Count,
     Piece,
     ReadRequest,
     before_request,
-    laid_out,
+    lay_out,
 )
 from tallystick.kit.rendering import json_text
 from tallystick.records import CompiledContext, ContextItem, ToolSpec
@@ -146,31 +145,19 @@ def with_memory(request: ModelRequest, text: str) -> ModelRequest:
 
 
 def render(compiled: CompiledContext, read: ReadRequest, request: ModelRequest) -> ModelRequest:
-    """Return a compiled context as a request; unchanged items are the objects that came in. The
-    profile stands behind the instructions, which nothing keeps. Raises InvalidContext for calls and
-    results that do not pair.
+    """Return a compiled context as a request. Raises InvalidContext for calls and results that do
+    not pair.
     """
-    sections, changed = outline(compiled), changed_items(compiled)
-    texts = [each.content for each in sections.instructions if each.id == INSTRUCTIONS]
-    texts += [sections.remembered] if sections.remembered else []
-    offered = {item.source_ref.title for item in sections.tools}
+    laid = lay_out(compiled, read, message=_said, change=_changed)
+    tools, handoffs = request.tools, request.handoffs
     return replace(
         request,
-        system_instructions="\n\n".join(texts) or None,
-        input=list(
-            laid_out(
-                sections,
-                read.pieces,
-                added=[_said(sections.context)] if sections.context else [],
-                send=lambda item, piece: _sent(item, piece, changed),
-            )
-        ),
+        system_instructions=laid.instructions,
+        input=laid.parts,
         tools=[
-            tool
-            for tool in request.tools
-            if not isinstance(tool, FunctionTool) or tool.name in offered
+            each for each in tools if not isinstance(each, FunctionTool) or each.name in laid.tools
         ],
-        handoffs=[each for each in request.handoffs if each.tool_name in offered],
+        handoffs=[each for each in handoffs if each.tool_name in laid.tools],
     )
 
 
@@ -178,10 +165,7 @@ def _said(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def _sent(item: ContextItem, piece: Piece, changed: set[str]) -> Iterator[Any]:
-    if item.id not in changed:
-        yield from piece.raw
-        return
+def _changed(item: ContextItem, piece: Piece) -> Iterator[Any]:
     parts = [as_json(part) for part in piece.raw]
     if item.kind == "tool_result":
         yield {**parts[0], "output": item.content}

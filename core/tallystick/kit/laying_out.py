@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from tallystick.compiler import Outline
-from tallystick.records import ContextItem, ToolSpec
+from tallystick.compiler import Outline, outline
+from tallystick.kit.rendering import changed_items
+from tallystick.kit.request_compiling import memory_text
+from tallystick.records import CompiledContext, ContextItem, ToolSpec
 
 Count = Callable[[str], int]
 M = TypeVar("M")
@@ -113,3 +115,39 @@ def laid_out(
     yield from before(len(pieces))
     if not is_added:
         yield from added
+
+
+class LaidOut(NamedTuple):
+    """A compiled context as the parts of a request whose instructions are one text."""
+
+    instructions: str | None
+    parts: list[Any]
+    tools: frozenset[str | None]
+    """Names of the tools that may be offered."""
+
+
+def lay_out(
+    compiled: CompiledContext,
+    read: ReadRequest,
+    *,
+    message: Callable[[str], Any],
+    change: Callable[[ContextItem, Piece], Iterable[Any]],
+    is_profile_apart: bool = True,
+) -> LaidOut:
+    """Return the parts of a compiled context; unchanged ones are the objects that came in, and
+    `change` gives those of an item that the compiler changed. The profile stands behind the
+    instructions, or unless it is apart in the `message` with what memory adds. Raises
+    InvalidContext for calls and results that do not pair.
+    """
+    sections, changed = outline(compiled), changed_items(compiled)
+    texts = [each.content for each in sections.instructions if each.id == INSTRUCTIONS]
+    texts += [sections.remembered] if sections.remembered else []
+    context = sections.context if is_profile_apart else memory_text(compiled)
+    parts = laid_out(
+        sections,
+        read.pieces,
+        added=[message(context)] if context else [],
+        send=lambda item, piece: change(item, piece) if item.id in changed else piece.raw,
+    )
+    names = (item.source_ref.title for item in sections.tools)
+    return LaidOut("\n\n".join(texts) or None, list(parts), frozenset(names))
