@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tallystick.errors import InvalidInput, InvalidScope, NotFound, require
+from tallystick.errors import InvalidInput, NotFound, require
 from tallystick.memory import MemoryContext
-from tallystick.memory.explore import memory_views
+from tallystick.memory.explore import memory_views, scope_around
 from tallystick.ranking import analyze, from_float16_bytes, query_terms
 from tallystick.records import Actor, Explored, ExploredCommunity, Scope
 from tallystick.storage import Connection
@@ -54,7 +54,7 @@ def communities_in(
     Raises Denied, InvalidInput, MissingExtra, and NotFound where nothing is about it.
     """
     require("graspologic_native", extra="graph")
-    middle = _scope_of(actor, around)
+    middle = scope_around(actor, around)
     scope = middle or scope
     context.gate.require(actor, "read", scope)
     words = None if middle is not None or around is None else str(around).strip()
@@ -83,15 +83,6 @@ def communities_in(
     return explored.model_copy(
         update={"around": words or str(scope), "more": len(shown) > limit},
     )
-
-
-def _scope_of(actor: Actor, around: str | Scope | None) -> Scope | None:
-    if around is None or isinstance(around, Scope):
-        return around
-    try:
-        return actor.home(around)
-    except InvalidScope:
-        return None
 
 
 def _nothing(scope: Scope, words: str | None) -> str:

@@ -18,6 +18,7 @@ from llama_index.core.tools import BaseTool
 from pydantic import BaseModel
 
 from tallystick.kit import AnswerFacts, dump_model, recordable_parameters, recordable_tools
+from tallystick.kit.rendering import is_json
 from tallystick.tokens import usage_of
 
 _SETTINGS = (
@@ -222,21 +223,13 @@ def _cleaned_values(value: Any, clean: Callable[[Any], Any]) -> Any:
         before = dump_model(value)
         after = clean(before)
         return value if after == before else after
-    if _is_json(value):
+    if is_json(value):
         return clean(value)
     if isinstance(value, Mapping):
         return {key: _cleaned_values(item, clean) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_cleaned_values(item, clean) for item in value]
     return value
-
-
-def _is_json(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(_is_json, value))
-    return value is None or isinstance(value, str | bool | int | float)
 
 
 def arguments_of_tool(tool: BaseTool, arguments: BoundArguments) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from agents import (
@@ -22,9 +22,10 @@ from agents import (
 )
 from openai.types.responses import ResponseOutputItem
 from pydantic import BaseModel, TypeAdapter
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from tallystick.kit import dump_model, json_value, recordable_parameters, recordable_tools
+from tallystick.kit.rendering import clean_arguments
 from tallystick.records import Json
 from tallystick.tokens import usage_of
 
@@ -269,13 +270,6 @@ def user_text(input: str | Sequence[Any] | None) -> str | None:
     return None
 
 
-def output_text(output: Any) -> str | None:
-    """Return the text of an agent's output: of a typed one its JSON."""
-    if output is None or isinstance(output, str):
-        return output
-    return to_json(output, fallback=str).decode()
-
-
 def model_facts(agent: Agent[Any] | None, model: Model) -> tuple[str | None, str]:
     """Return the provider and the name of a model: the name that it has, else that by which the
     agent asks for it.
@@ -298,17 +292,10 @@ def _clean(value: Any, clean: Callable[[Any], Any]) -> Any:
         return [_clean(item, clean) for item in value]
     if not isinstance(value, dict):
         return value
-    cleaned = {
-        name: each if name in _NO_TEXT else _cleaned_field(name, each, clean)
+    own = partial(_clean, clean=clean)
+    return {
+        name: each
+        if name in _NO_TEXT
+        else (clean_arguments(each, own) if name == "arguments" else own(each))
         for name, each in value.items()
     }
-    return cleaned
-
-
-def _cleaned_field(name: str, value: Any, clean: Callable[[Any], Any]) -> Any:
-    if name == "arguments" and isinstance(value, str):
-        try:
-            return to_json(clean(json.loads(value))).decode()
-        except ValueError:
-            return clean(value)
-    return _clean(value, clean)

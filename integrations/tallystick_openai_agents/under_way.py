@@ -24,10 +24,11 @@ from tallystick.kit import (
     record_approval,
 )
 from tallystick.kit.agent_runs import AgentRequest, AgentRun
+from tallystick.kit.rendering import output_text
 from tallystick.logs import get_logger
 from tallystick.records import StepStatus
 from tallystick.tally import AllowedToolCall, BoundTally
-from tallystick_openai_agents.messages import as_json, output_text
+from tallystick_openai_agents.messages import as_json
 from tallystick_openai_agents.rules import (
     Answered,
     Invoke,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -20,9 +21,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model, ModelRequestParameters
 from pydantic_ai.settings import ModelSettings
-from pydantic_core import from_json, to_json
 
 from tallystick.kit import recordable_parameters
+from tallystick.kit.rendering import clean_arguments, is_json
 from tallystick.records import Json
 
 _VOLATILE = frozenset(
@@ -91,13 +92,6 @@ def prompt_text(prompt: str | Sequence[UserContent] | None) -> str | None:
         if isinstance(part, str | TextContent)
     ]
     return "\n".join(texts) or None
-
-
-def output_text(output: Any) -> str | None:
-    """Return the text of an agent's output: of a typed one its JSON."""
-    if output is None or isinstance(output, str):
-        return output
-    return to_json(output, fallback=str).decode()
 
 
 def arguments_of(
@@ -301,7 +295,7 @@ _NO_TEXT = frozenset(
 
 def clean_value(value: Any, clean: Callable[[Any], Any]) -> Any:
     """Return messages, parts or content with each text cleaned, as new objects; bytes stay."""
-    if isinstance(value, str | BaseModel) or (isinstance(value, Mapping) and _is_json(value)):
+    if isinstance(value, str | BaseModel) or (isinstance(value, Mapping) and is_json(value)):
         return clean(value)
     if isinstance(value, list | tuple):
         return [clean_value(item, clean) for item in value]
@@ -314,31 +308,11 @@ def clean_value(value: Any, clean: Callable[[Any], Any]) -> Any:
         if not each.init or each.name.startswith("_") or each.name in _NO_TEXT:
             continue
         before = getattr(value, each.name)
-        after = (
-            _cleaned_arguments(before, clean) if each.name == "args" else clean_value(before, clean)
-        )
+        own = partial(clean_value, clean=clean)
+        after = clean_arguments(before, own) if each.name == "args" else own(before)
         if after != before:
             changes[each.name] = after
     if changes and isinstance(value, ThinkingPart):
         # A provider refuses a signature that is not of exactly this text.
         changes["signature"] = None
     return replace(value, **changes) if changes else value
-
-
-def _is_json(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _is_json(item) for key, item in value.items())
-    if isinstance(value, list | tuple):
-        return all(map(_is_json, value))
-    return value is None or isinstance(value, str | bool | int | float)
-
-
-def _cleaned_arguments(arguments: Any, clean: Callable[[Any], Any]) -> Any:
-    """Return the arguments of a call cleaned: a text of JSON stays one."""
-    if not isinstance(arguments, str):
-        return clean_value(arguments, clean)
-    try:
-        values = from_json(arguments)
-    except ValueError:
-        return clean(arguments)
-    return to_json(clean_value(values, clean)).decode()

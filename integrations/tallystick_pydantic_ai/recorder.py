@@ -64,7 +64,7 @@ from tallystick.kit import (
 )
 from tallystick.kit.agent_runs import AgentRun, RunSettings
 from tallystick.kit.binder import id_text
-from tallystick.kit.rendering import without_frames
+from tallystick.kit.rendering import output_text, without_frames
 from tallystick.recorder import Run, Step, current_run, current_step
 from tallystick.records import Scope, StepKind
 from tallystick.tally import BoundTally, Tally
@@ -72,7 +72,6 @@ from tallystick.tokens import usage_of
 from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.messages import (
     answer_of,
-    output_text,
     prompt_part,
     prompt_text,
     request_of,

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_json, to_jsonable_python
 
 from tallystick.errors import InvalidInput
 from tallystick.kit.elsewhere import TallyElsewhere
@@ -134,6 +134,17 @@ def arguments_of(arguments: Any) -> Any:
     return arguments or {}
 
 
+def clean_arguments(arguments: Any, clean: Callable[[Any], Any]) -> Any:
+    """Return the arguments of a call cleaned: a text of JSON stays one."""
+    if not isinstance(arguments, str):
+        return clean(arguments)
+    try:
+        values = from_json(arguments)
+    except ValueError:
+        return clean(arguments)
+    return to_json(clean(values)).decode()
+
+
 def dump_model(model: BaseModel, **options: Any) -> dict[str, Any]:
     """Return a runtime's model as JSON; an object in it that JSON does not know becomes text, so
     that nobody's metadata costs the recording.
@@ -150,6 +161,20 @@ def dump_model(model: BaseModel, **options: Any) -> dict[str, Any]:
 def json_text(value: Any, **options: Any) -> str:
     """Return the text of the JSON of a runtime's value, of which nothing is left out."""
     return to_json(value, fallback=str, bytes_mode="base64", **options).decode()
+
+
+def output_text(output: Any) -> str | None:
+    """Return the text of an agent's output: of a typed one its JSON."""
+    return output if isinstance(output, str | None) else to_json(output, fallback=str).decode()
+
+
+def is_json(value: Any) -> bool:
+    """Return True for a value that is JSON as it is, but for tuples."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and is_json(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(is_json, value))
+    return value is None or isinstance(value, str | bool | int | float)
 
 
 def json_value(value: Any) -> Json:

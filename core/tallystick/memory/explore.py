@@ -71,7 +71,7 @@ def explore(
     Raises Denied for a scope, NotFound for a memory alike where it is hidden and where it is
     absent, InvalidInput.
     """
-    scope = _as_scope(actor, around)
+    scope = scope_around(actor, around)
     if scope is not None:
         context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
@@ -97,7 +97,7 @@ def explore(
     return explored
 
 
-def _as_scope(actor: Actor, around: str | Scope | None) -> Scope | None:
+def scope_around(actor: Actor, around: str | Scope | None) -> Scope | None:
     """Return the scope that is named, or None where a memory is."""
     if around is None or isinstance(around, Scope):
         return around
