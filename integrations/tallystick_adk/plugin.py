@@ -90,7 +90,7 @@ class TallyPlugin(AgentPiece, BasePlugin):
         invocation = await in_thread(self._begin, invocation_context)
         self._under_way[invocation.id] = invocation
         if invocation.run is not None:
-            invocation.left.callback(invocation.run.enter())
+            invocation.cleanup.callback(invocation.run.enter())
         task = asyncio.current_task()
         if task is not None:
 
@@ -98,7 +98,7 @@ class TallyPlugin(AgentPiece, BasePlugin):
                 self._forget(invocation)
 
             task.add_done_callback(end_with)
-            invocation.left.callback(task.remove_done_callback, end_with)
+            invocation.cleanup.callback(task.remove_done_callback, end_with)
 
     def _begin(self, context: InvocationContext) -> InvocationUnderWay:
         session = context.session
@@ -217,7 +217,7 @@ class TallyPlugin(AgentPiece, BasePlugin):
     def _leave(self, context: InvocationContext) -> InvocationUnderWay | None:
         invocation = self._under_way.pop(context.invocation_id, None)
         if invocation is not None:
-            invocation.left.close()
+            invocation.cleanup.close()
         return invocation
 
     async def _cut_off(self, id: str) -> None:

@@ -65,12 +65,12 @@ class ModelCall(AgentRequest):
     def render(self, compiled: CompiledContext, read: ReadRequest) -> None:
         config, contents = self.request.config, self.request.contents
         is_text = isinstance(config.system_instruction, str | None)
-        laid = lay_out(compiled, read, message=_said, change=_changed, is_profile_apart=is_text)
+        layout = lay_out(compiled, read, message=_said, change=_changed, is_profile_apart=is_text)
         if is_text:
-            config.system_instruction = laid.instructions
-        self.request.contents = list(_contents(laid.parts, contents))
+            config.system_instruction = layout.instructions
+        self.request.contents = list(_contents(layout.parts, contents))
         if config.tools:
-            config.tools = [_offered(each, laid.tools) for each in config.tools]
+            config.tools = [_offered(each, layout.tools) for each in config.tools]
 
     def add_memory(self, compiled: CompiledContext) -> None:
         text = memory_text(compiled)

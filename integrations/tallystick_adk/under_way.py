@@ -54,7 +54,7 @@ class InvocationUnderWay(AgentRun):
             for event in context.session.events
         )
         self.answer: str | None = None
-        self.left = ExitStack()
+        self.cleanup = ExitStack()
         """Makes the run no longer current, and ends the watch over its task."""
         self._models: dict[Any, OpenCall] = {}
         """The model call under way of each agent in each branch."""

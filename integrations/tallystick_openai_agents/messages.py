@@ -292,10 +292,10 @@ def _clean(value: Any, clean: Callable[[Any], Any]) -> Any:
         return [_clean(item, clean) for item in value]
     if not isinstance(value, dict):
         return value
-    own = partial(_clean, clean=clean)
+    clean_field = partial(_clean, clean=clean)
     return {
         name: each
         if name in _NO_TEXT
-        else (clean_arguments(each, own) if name == "arguments" else own(each))
+        else (clean_arguments(each, clean_field) if name == "arguments" else clean_field(each))
         for name, each in value.items()
     }

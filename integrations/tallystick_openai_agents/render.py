@@ -148,16 +148,18 @@ def render(compiled: CompiledContext, read: ReadRequest, request: ModelRequest) 
     """Return a compiled context as a request. Raises InvalidContext for calls and results that do
     not pair.
     """
-    laid = lay_out(compiled, read, message=_said, change=_changed)
+    layout = lay_out(compiled, read, message=_said, change=_changed)
     tools, handoffs = request.tools, request.handoffs
     return replace(
         request,
-        system_instructions=laid.instructions,
-        input=laid.parts,
+        system_instructions=layout.instructions,
+        input=layout.parts,
         tools=[
-            each for each in tools if not isinstance(each, FunctionTool) or each.name in laid.tools
+            each
+            for each in tools
+            if not isinstance(each, FunctionTool) or each.name in layout.tools
         ],
-        handoffs=[each for each in handoffs if each.tool_name in laid.tools],
+        handoffs=[each for each in handoffs if each.tool_name in layout.tools],
     )
 
 

@@ -84,7 +84,7 @@ def _no_callable() -> object:
     return _MISSING_FUNCTION_TOOL_WRAPPED_CALLABLE
 
 
-def _noting(handle: Callable[..., None]) -> Callable[..., None]:
+def _handler_with_note(handle: Callable[..., None]) -> Callable[..., None]:
     """Return a handler of the errors that the SDK gives to the model as a text, which notes them
     before the SDK's own.
     """
@@ -127,7 +127,7 @@ def take_in_hand(tools: Iterable[Any], *, asks: bool = False) -> None:
             invoke: Any = tool.on_invoke_tool
             if isinstance(invoke, _FailureHandlingFunctionToolInvoker):
                 # Private, and the one place where the SDK shows the error behind such an answer.
-                invoke._on_handled_error = _noting(invoke._on_handled_error)
+                invoke._on_handled_error = _handler_with_note(invoke._on_handled_error)
             tool.on_invoke_tool = _Invoker(tool, invoke)
         if (asks or isinstance(tool, RuledTool)) and not isinstance(tool.needs_approval, _Approval):
             tool.needs_approval = _Approval(tool, tool.needs_approval)

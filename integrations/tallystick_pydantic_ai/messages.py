@@ -308,8 +308,8 @@ def clean_value(value: Any, clean: Callable[[Any], Any]) -> Any:
         if not each.init or each.name.startswith("_") or each.name in _NO_TEXT:
             continue
         before = getattr(value, each.name)
-        own = partial(clean_value, clean=clean)
-        after = clean_arguments(before, own) if each.name == "args" else own(before)
+        clean_field = partial(clean_value, clean=clean)
+        after = clean_arguments(before, clean_field) if each.name == "args" else clean_field(before)
         if after != before:
             changes[each.name] = after
     if changes and isinstance(value, ThinkingPart):

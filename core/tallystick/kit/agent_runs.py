@@ -309,7 +309,7 @@ class AgentRun:
             request.clean(check.clean)
 
     def _record(self, call: OpenCall, request: AgentRequest) -> None:
-        with self.guard(self.run):
+        with self.guard(call.step.run):
             recorded = request.recorded()
             asked = {} if request.provider is None else {"provider": request.provider}
             count = len(recorded["messages"])
@@ -415,8 +415,8 @@ class AgentRun:
         if run is None or self.root is None:
             return
         # A runtime may put an error that a piece raises into one of its own.
-        noted = run.has_noted(error) or run.has_noted(error.__cause__ or error)
-        if self.root.is_own and status == "failed" and not noted:
+        is_noted = run.has_noted(error) or run.has_noted(error.__cause__ or error)
+        if self.root.is_own and status == "failed" and not is_noted:
             with self.guard(run):
                 run.step("other", name=run.record.agent_name).fail(error)
         self.end(status)

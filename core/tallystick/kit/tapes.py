@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
@@ -80,8 +80,8 @@ def sent_result(
     has it; None where no request does. `result_in` reads it off a message, or off one of its
     `parts`, for the runtime's own id of the call.
     """
-    asked: Any = recorded.request
-    call_id = asked.get("tool_call_id") if isinstance(asked, dict) else None
+    request_of_call: Any = recorded.request
+    call_id = request_of_call.get("tool_call_id") if isinstance(request_of_call, dict) else None
     calls = player.tape.calls
     for call in calls[calls.index(recorded) :]:
         request: Any = call.request
@@ -99,16 +99,13 @@ def sent_result(
 
 
 def replay_call(
-    ask: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]],
+    ask: Callable[[Mapping[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """Return a `call` for `recordings.preview_replay` that awaits `ask`."""
-
-    async def asked(request: Mapping[str, Any]) -> dict[str, Any]:
-        return await ask(request)
 
     def call(request: Mapping[str, Any]) -> dict[str, Any]:
         # On a loop of its own thread, so that it works whether or not the caller runs one.
         with ThreadPoolExecutor(max_workers=1) as thread:
-            return thread.submit(lambda: asyncio.run(asked(request))).result()
+            return thread.submit(lambda: asyncio.run(ask(request))).result()
 
     return call
