@@ -104,7 +104,7 @@ class TallyPlugin(AgentPiece, BasePlugin):
         session = context.session
         call = self.binder.call(session=session.id, configurable={"user_id": session.user_id})
         bound = self.binder.bound(call)
-        invocation = InvocationUnderWay(self, bound, context)
+        invocation = InvocationUnderWay(self.settings, bound, context)
         agent = getattr(context.agent, "name", None)
         invocation.start(agent, app_name=session.app_name, invocation_id=invocation.id)
         return invocation

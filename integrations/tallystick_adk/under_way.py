@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from google.adk.agents.invocation_context import InvocationContext
 from google.adk.events import Event
@@ -24,14 +24,11 @@ from tallystick.kit import (
     record_tool_error,
     release_enforcement,
 )
-from tallystick.kit.agent_runs import AgentRun, Answer
+from tallystick.kit.agent_runs import AgentRun, Answer, RunSettings
 from tallystick.records import StepStatus
 from tallystick.tally import AllowedToolCall, BoundTally
 from tallystick_adk.memory import text_of
 from tallystick_adk.requests import ModelCall, actions_in, answer_of, refusal, usage_in
-
-if TYPE_CHECKING:
-    from tallystick_adk.plugin import TallyPlugin
 
 ASKS = "This tool call requires confirmation, please approve or reject."
 
@@ -44,9 +41,11 @@ class _ToolUnderWay(NamedTuple):
 class InvocationUnderWay(AgentRun):
     """One invocation of ADK. Its calls may come from several tasks at once."""
 
-    def __init__(self, plugin: TallyPlugin, bound: BoundTally, context: InvocationContext) -> None:
+    def __init__(
+        self, settings: RunSettings, bound: BoundTally, context: InvocationContext
+    ) -> None:
         words = text_of(context.user_content) or None
-        super().__init__(plugin.settings, bound, words=words, session=context.session.id)
+        super().__init__(settings, bound, words=words, session=context.session.id)
         self.id = context.invocation_id
         # An answer to a question goes on with the invocation, whose words were kept when it asked.
         self.is_answer = any(

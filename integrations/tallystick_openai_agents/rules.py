@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, RunState
 from agents.tool import (
@@ -23,10 +23,22 @@ from agents.tool_context import ToolContext
 from tallystick.kit import ToolCall
 from tallystick.kit.agent_runs import Answer
 
-if TYPE_CHECKING:
-    from tallystick_openai_agents.under_way import RunUnderWay
-
 Invoke = Callable[[Any, str], Awaitable[Any]]
+
+
+class AroundTools(Protocol):
+    """A run that has the calls of its tools in hand."""
+
+    session: str | None
+
+    def note_error(self, call_id: str | None, error: Exception) -> None:
+        """Note an error that the SDK tells the model as a text."""
+
+    async def needs_approval(self, tool: FunctionTool, arguments: Any, call_id: str) -> bool:
+        """Whether a call has to wait for a person, by a rule."""
+
+    async def call_tool(self, tool: FunctionTool, context: Any, input: str, invoke: Invoke) -> Any:
+        """Check, carry out and record a call."""
 
 
 class RuledTool(FunctionTool):
@@ -38,7 +50,7 @@ on_tape: ContextVar[Callable[..., Awaitable[Any]] | None] = ContextVar(
 )
 """What plays the tools of the run under way, on a tape."""
 
-in_hand: ContextVar[RunUnderWay | None] = ContextVar("tallystick_openai_agents", default=None)
+in_hand: ContextVar[AroundTools | None] = ContextVar("tallystick_openai_agents", default=None)
 """The run under way, which stands around its tools."""
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agents import Agent, FunctionTool, ModelProvider, RunContextWrapper, RunHooks
 from agents.run_config import CallModelData, ModelInputData
@@ -23,7 +23,7 @@ from tallystick.kit import (
     judge_tool_call,
     record_approval,
 )
-from tallystick.kit.agent_runs import AgentRequest, AgentRun
+from tallystick.kit.agent_runs import AgentPiece, AgentRequest, AgentRun
 from tallystick.kit.rendering import output_text
 from tallystick.logs import get_logger
 from tallystick.records import StepStatus
@@ -38,9 +38,6 @@ from tallystick_openai_agents.rules import (
     read_arguments,
 )
 
-if TYPE_CHECKING:
-    from tallystick_openai_agents.runner import TallyRunner
-
 agent_asking: ContextVar[Agent[Any] | None] = ContextVar("tallystick_agent", default=None)
 """The agent whose model is about to be asked."""
 
@@ -49,10 +46,10 @@ class RunUnderWay(AgentRun):
     """One run of the SDK. Its calls may come from several tasks at once."""
 
     def __init__(
-        self, runner: TallyRunner, bound: BoundTally, words: str | None, session: str | None
+        self, piece: AgentPiece, bound: BoundTally, words: str | None, session: str | None
     ) -> None:
-        super().__init__(runner.settings, bound, words=words, session=session)
-        self.runner = runner
+        super().__init__(piece.settings, bound, words=words, session=session)
+        self.asked = piece.asked
         self.options: dict[str, Any] = {}
         self.provider: ModelProvider | None = None
         """The provider of models that was made for this run."""
@@ -128,7 +125,7 @@ class RunUnderWay(AgentRun):
                 self._decided[call_id] = opened, error
             except ApprovalRequired as error:
                 self._asked.add(call_id)
-                self.runner.asked[call_id] = error.approvals[0].id
+                self.asked[call_id] = error.approvals[0].id
                 self.wait_tool(call, opened)
         return call_id in self._asked
 

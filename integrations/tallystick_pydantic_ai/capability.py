@@ -37,6 +37,7 @@ from tallystick.kit import (
     Speakers,
     check_flag,
 )
+from tallystick.kit.arguments import does_nothing
 from tallystick.kit.binder import id_text
 from tallystick.kit.rendering import without_frames
 from tallystick.operations import NOTICE
@@ -281,16 +282,17 @@ def Tallystick(
         switches,
         record={"agent_name": agent_name, "strict": strict, "capture": capture != "off"},
         tools={"approval": approval != "auto", "working": working},
-        context={
-            "budget": budget is not None,
-            "memory_budget": memory_budget != MEMORY_BUDGET,
-            "memories": memories != MEMORIES,
-            "history_share": history_share is not None,
-            "turn_share": turn_share is not None,
-            "compile_config": compile_config is not None,
-            "compaction": compaction != "cut",
-        },
         rules={"task_type": task_type},
+    )
+    RequestCompiler.of(
+        context,
+        budget=budget,
+        memory_budget=memory_budget,
+        memories=memories,
+        history_share=history_share,
+        turn_share=turn_share,
+        compile_config=compile_config,
+        compaction=compaction,
     )
     leaves: list[AbstractCapability[Any]] = []
     if record:
@@ -341,9 +343,7 @@ def _refuse_unused(switches: Mapping[str, bool], **arguments: Mapping[str, Any])
     for part, values in arguments.items():
         unused = [name for name, is_given in values.items() if is_given]
         if unused and not switches[part]:
-            raise InvalidInput(
-                f"`{unused[0]}` does nothing with {part}=False. Leave one of the two out."
-            )
+            raise does_nothing(unused[0], part)
 
 
 @dataclass(repr=False)

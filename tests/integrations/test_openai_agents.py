@@ -150,6 +150,20 @@ def test_two_processes_lose_no_item_of_a_session(tmp_path: Path) -> None:
     assert len(said) == 40
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"context": False, "memory_budget": 500}, "`memory_budget` does nothing with context="),
+        ({"record": False, "strict": True}, "`strict` does nothing with record="),
+    ],
+)
+def test_an_argument_of_what_is_switched_off_is_refused(
+    open_sqlite: OpenTally, arguments: dict[str, Any], message: str
+) -> None:
+    with open_sqlite() as tally, pytest.raises(InvalidInput, match=message):
+        TallyRunner(tally, **arguments)
+
+
 def test_a_run_goes_on_with_its_session_and_its_pairs_stay_whole_at_a_limit(
     open_sqlite: OpenTally,
 ) -> None:

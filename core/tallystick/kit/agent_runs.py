@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from tallystick.errors import ApprovalRequired
-from tallystick.kit.arguments import check_flag
+from tallystick.kit.arguments import check_flag, does_nothing
 from tallystick.kit.binder import ActorSource, Binder
 from tallystick.kit.call_tree import UNNAMED_AGENT, OpenCall, RootRun, begin_call
 from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
@@ -115,8 +115,10 @@ class AgentPiece:
         )
         for name, switch in {"record": record, "rules": rules, "strict": strict}.items():
             check_flag(name, switch)
-        compiler = RequestCompiler(
-            context="request" if context is False else cast(ContextMode, context),
+        if strict and not record:
+            raise does_nothing("strict", "record")
+        compiler = RequestCompiler.of(
+            context,
             budget=budget,
             memory_budget=memory_budget,
             memories=memories,
@@ -133,7 +135,7 @@ class AgentPiece:
             record,
             rules,
             task_type,
-            None if context is False else compiler,
+            compiler,
         )
         self.asked: dict[str, str] = {}
         """The approval that each call of a tool waits for, by the id of the call."""

@@ -219,3 +219,11 @@ def _actor_line(actor: object) -> str:
     if isinstance(actor, str) and actor and len(actor) <= _LONGEST:
         return f"Actor(user={actor!r})"
     return "Actor(user=…)"
+
+
+def does_nothing(argument: str, part: str) -> InvalidInput:
+    """Return the error for an argument of a part that is switched off."""
+    return InvalidInput(
+        f"`{argument}` does nothing with {part}=False. Leave one of the two out.",
+        argument=argument,
+    )

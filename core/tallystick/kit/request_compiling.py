@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from inspect import signature
+from typing import Any, Literal, TypeAlias, cast
 
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import InvalidInput
-from tallystick.kit.arguments import check_config, check_count, check_rules, check_word
+from tallystick.kit.arguments import (
+    check_config,
+    check_count,
+    check_rules,
+    check_word,
+    does_nothing,
+)
 from tallystick.kit.conversations import AGENT_CONFIG, working_set_for
 from tallystick.recorder import Step
 from tallystick.records import (
@@ -119,6 +126,20 @@ class RequestCompiler:
         self._rules = tuple(rules)
         self._config, self._compaction = compile_config, compaction
         self._shares = given
+
+    @classmethod
+    def of(cls, context: ContextMode | bool, **options: Any) -> RequestCompiler | None:
+        """Return what compiles requests with these options; None for `context=False`, with which
+        an option does nothing. Raises InvalidInput.
+        """
+        compiler = cls(context="request" if context is False else cast(Any, context), **options)
+        if context is not False:
+            return compiler
+        defaults = signature(cls).parameters
+        for name, value in options.items():
+            if value != defaults[name].default:
+                raise does_nothing(name, "context")
+        return None
 
     @property
     def is_whole(self) -> bool:

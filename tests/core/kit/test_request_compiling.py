@@ -181,6 +181,14 @@ def test_what_cannot_be_honoured_is_refused(arguments: dict[str, Any], message: 
         RequestCompiler(**arguments)
 
 
+@pytest.mark.parametrize("option", ["budget", "memory_budget", "memories", "turn_share"])
+def test_where_nothing_is_compiled_no_option_is_taken(option: str) -> None:
+    assert RequestCompiler.of(False, memories=3) is None
+
+    with pytest.raises(InvalidInput, match=f"`{option}` does nothing with context=False"):
+        RequestCompiler.of(False, **{option: 50})
+
+
 def test_a_rule_that_nothing_enforces_refuses_a_request_of_which_memory_is_compiled(
     open_sqlite: OpenTally,
 ) -> None:

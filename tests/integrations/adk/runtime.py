@@ -265,7 +265,7 @@ class ADK(Runtime):
                 strict=options.recorded is not None,
                 context=context,
                 budget=options.budget,
-                memories=8,
+                **({"memories": 8} if context else {}),
             ),
             *played,
         ]

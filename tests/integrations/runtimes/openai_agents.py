@@ -216,7 +216,7 @@ class OpenAIAgents(Runtime):
                 strict=options.recorded is not None,
                 context=context,
                 budget=options.budget,
-                memories=8,
+                **({"memories": 8} if context else {}),
             )
         if options.player is not None:
             return TapeRunner(options.player, safe=options.safe, runner=tallied), tallied
