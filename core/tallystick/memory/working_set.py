@@ -267,7 +267,7 @@ class _Chooser:
         """The memories that were read, by number; None for one that is not shown."""
         self._stated: dict[int, Any] = {}
         """What people said in a corpus of `_corpora`, by its identity."""
-        self._told: dict[int, tuple[Any, float]] = {}
+        self._information: dict[int, tuple[Any, float]] = {}
         """What each row of a scope tells, and the least that a statement of it tells here."""
         self._contents: dict[str, Content] = {}
         """What the chosen memories say, by id, as far as it was compared."""
@@ -431,16 +431,16 @@ class _Chooser:
             # What others said comes after all that the user said.
             docs: dict[int, tuple[bool, float]] = {}
             for scope_id, corpus in self._corpora().items():
-                told, least = self._told_of(scope_id)
+                nats, least = self._information_of(scope_id)
                 rows = _of_kinds(corpus, kinds)
                 if why == "statement":
-                    rows = rows[self._statements(corpus)[rows] & (told[rows] >= least)]
+                    rows = rows[self._statements(corpus)[rows] & (nats[rows] >= least)]
                     others = ~self._own(corpus, rows)
                 else:
                     others = np.zeros(len(rows), bool)
-                order = np.lexsort((-told[rows], others))[:_READ]
+                order = np.lexsort((-nats[rows], others))[:_READ]
                 numbers = corpus.column("doc")[rows[order]].tolist()
-                ranks = zip(others[order].tolist(), told[rows[order]].tolist(), strict=True)
+                ranks = zip(others[order].tolist(), nats[rows[order]].tolist(), strict=True)
                 docs |= dict(zip(numbers, ranks, strict=True))
             loaded = self._load(docs)
             if why == "statement":
@@ -450,15 +450,15 @@ class _Chooser:
             loaded.sort(key=lambda each: (docs[each.doc][0], -docs[each.doc][1], each.doc))
             yield why, [each for each in loaded if _is_open(each.memory)]
 
-    def _told_of(self, scope_id: int) -> tuple[Any, float]:
+    def _information_of(self, scope_id: int) -> tuple[Any, float]:
         """Return what each row of a scope tells, and the least that a statement tells which is
         shown.
         """
-        if scope_id not in self._told:
+        if scope_id not in self._information:
             corpus = self._corpora()[scope_id]
-            told = information(corpus)
-            self._told[scope_id] = told, _LEAST * _median(told[self._statements(corpus)])
-        return self._told[scope_id]
+            nats = information(corpus)
+            self._information[scope_id] = nats, _LEAST * _median(nats[self._statements(corpus)])
+        return self._information[scope_id]
 
     def _tells_enough(self, stored: memories.Stored) -> bool:
         """Return True unless a memory is a statement that tells less than one of a profile has to:
@@ -467,8 +467,8 @@ class _Chooser:
         corpus = self._corpora().get(stored.scope_id)
         if corpus is None or stored.memory.kind not in _STATEMENTS:
             return True
-        told, least = self._told_of(stored.scope_id)
-        return bool((told[corpus.rows_of([stored.doc])] >= least).all())
+        nats, least = self._information_of(stored.scope_id)
+        return bool((nats[corpus.rows_of([stored.doc])] >= least).all())
 
     def _since_before(self) -> dict[str, AppliedChange]:
         """Return what learning changed from the session before until this one began, by the memory
