@@ -41,7 +41,7 @@ def test_with_a_model_that_is_right_facts_stand_for_turns_and_what_ended_is_not_
         scores.append(score(memory, dialogue))
         memory.close()
     without, learned = scores
-    assert learned.met >= without.met
+    assert learned.met >= 0.9 * learned.needs
     assert learned.outdated == 0 < without.outdated
     assert learned.useful / learned.shown > without.useful / without.shown
     assert learned.standing < without.standing

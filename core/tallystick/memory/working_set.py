@@ -35,12 +35,7 @@ from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.memory.unusual import REQUESTS, best_match, usual_match
 from tallystick.ports import TokenCounter
 from tallystick.ranking import Corpus
-from tallystick.ranking.information import (
-    answered_as_task,
-    information,
-    later_on_same_matter,
-    stated,
-)
+from tallystick.ranking.information import information, later_on_same_matter, stated
 from tallystick.ranking.signals import USER, is_assistant
 from tallystick.records import (
     Actor,
@@ -79,7 +74,8 @@ _READ = 48
 _LARGEST = 3
 """A piece takes at most this part of a profile: a third."""
 _LEAST = 0.5
-"""The part of what the user's statements usually tell that one of a profile tells at least."""
+"""The part of what the statements of a scope usually tell that one in a working set tells at least.
+"""
 _FOUND = 15
 """Hits that the pieces of a turn are chosen from."""
 _LINKS = 8
@@ -271,6 +267,8 @@ class _Chooser:
         """The memories that were read, by number; None for one that is not shown."""
         self._stated: dict[int, Any] = {}
         """What people said in a corpus of `_corpora`, by its identity."""
+        self._information: dict[int, tuple[Any, float]] = {}
+        """What each row of a scope tells, and the least that a statement of it tells here."""
         self._contents: dict[str, Content] = {}
         """What the chosen memories say, by id, as far as it was compared."""
         self._facts: set[int] = set()
@@ -377,37 +375,29 @@ class _Chooser:
                 remaining -= self._take(stored, why, remaining)
 
     def _take(self, stored: memories.Stored, why: ChosenAs, remaining: int) -> int:
-        """Add a piece to the profile if it fits, a statement with the latest one on its matter;
-        return their tokens, else 0.
-        """
+        """Add a piece to the profile if it fits; return its tokens, else 0."""
         most = remaining if why == "pinned" else min(remaining, self._request.budget // _LARGEST)
         note = changes_note((), self._since_before().get(stored.memory.id))
         cost = self._count(shown_text(stored.memory) + note)
         if cost > most or not self._is_wanted(stored):
             return 0
-        together = [_Chosen(stored, why, is_profile=True, is_new=True)]
-        for later in self._later(stored) if why == "statement" else []:
-            cost_of_later = self._count(shown_text(later.memory))
-            if cost_of_later > min(most, remaining - cost):
-                return 0
-            if self._is_wanted(later):
-                together.append(_Chosen(later, "later", is_profile=True, is_new=True))
-                cost += cost_of_later
-        for each in together:
-            self._add(each)
+        self._add(_Chosen(stored, why, is_profile=True, is_new=True))
         return cost
 
     def _later(self, stored: memories.Stored) -> list[memories.Stored]:
-        """Return the latest statement on the matter of a statement, if there is a later one."""
+        """Return the latest statement of the same speaker on the matter of a statement, if there is
+        a later one.
+        """
         corpus = self._corpora().get(stored.scope_id)
         if corpus is None or stored.memory.kind not in _STATEMENTS:
             return []
         rows = corpus.rows_of([stored.doc])
         if not len(rows):
             return []
-        later, stated_rows = later_on_same_matter(corpus, int(rows[0])), self._statements(corpus)
-        latest = [row for row in later.tolist() if stated_rows[row]][:1]
-        return self._load([int(corpus.column("doc")[row]) for row in latest])
+        speakers = corpus.column("speaker")
+        of_speaker = self._statements(corpus) & (speakers == speakers[rows[0]])
+        later = later_on_same_matter(corpus, int(rows[0]))
+        return self._load(corpus.column("doc")[later[of_speaker[later]][:1]].tolist())
 
     def add_matches(self, found: Sequence[Hit]) -> None:
         """Add the hits of a request that are near the best one."""
@@ -422,7 +412,7 @@ class _Chooser:
             stored = by_id.get(hit.memory.id)
             if added == self._request.most:
                 return
-            if stored is None or not self._is_wanted(stored):
+            if stored is None or not self._tells_enough(stored) or not self._is_wanted(stored):
                 continue
             added += 1
             self._add(_Chosen(stored, "match", is_new=True, found=hit, score=hit.score))
@@ -437,24 +427,20 @@ class _Chooser:
         ids = list(self._corpora())
         pinned = memories.pinned(self._connection, ids, without_kind=STORE_ITEM, limit=_READ)
         yield "pinned", self._visible(pinned)
-        told = {scope_id: information(corpus) for scope_id, corpus in self._corpora().items()}
         for why, kinds in _KINDS:
             # What others said comes after all that the user said.
             docs: dict[int, tuple[bool, float]] = {}
             for scope_id, corpus in self._corpora().items():
-                worth = told[scope_id]
+                nats, least = self._information_of(scope_id)
                 rows = _of_kinds(corpus, kinds)
                 if why == "statement":
-                    rows = rows[self._statements(corpus)[rows]]
-                    rows = rows[worth[rows] >= _LEAST * _median(worth[rows])]
-                    worth_of_rows = worth[rows] * answered_as_task(corpus, rows)
+                    rows = rows[self._statements(corpus)[rows] & (nats[rows] >= least)]
                     others = ~self._own(corpus, rows)
                 else:
-                    worth_of_rows = worth[rows]
                     others = np.zeros(len(rows), bool)
-                order = np.lexsort((-worth_of_rows, others))[:_READ]
+                order = np.lexsort((-nats[rows], others))[:_READ]
                 numbers = corpus.column("doc")[rows[order]].tolist()
-                ranks = zip(others[order].tolist(), worth_of_rows[order].tolist(), strict=True)
+                ranks = zip(others[order].tolist(), nats[rows[order]].tolist(), strict=True)
                 docs |= dict(zip(numbers, ranks, strict=True))
             loaded = self._load(docs)
             if why == "statement":
@@ -463,6 +449,26 @@ class _Chooser:
                 docs = {each.doc: self._rank(each.memory, *docs[each.doc]) for each in loaded}
             loaded.sort(key=lambda each: (docs[each.doc][0], -docs[each.doc][1], each.doc))
             yield why, [each for each in loaded if _is_open(each.memory)]
+
+    def _information_of(self, scope_id: int) -> tuple[Any, float]:
+        """Return what each row of a scope tells, and the least that a statement tells which is
+        shown.
+        """
+        if scope_id not in self._information:
+            corpus = self._corpora()[scope_id]
+            nats = information(corpus)
+            self._information[scope_id] = nats, _LEAST * _median(nats[self._statements(corpus)])
+        return self._information[scope_id]
+
+    def _tells_enough(self, stored: memories.Stored) -> bool:
+        """Return True unless a memory is a statement that tells less than one of a profile has to:
+        "good morning" answers nothing.
+        """
+        corpus = self._corpora().get(stored.scope_id)
+        if corpus is None or stored.memory.kind not in _STATEMENTS:
+            return True
+        nats, least = self._information_of(stored.scope_id)
+        return bool((nats[corpus.rows_of([stored.doc])] >= least).all())
 
     def _since_before(self) -> dict[str, AppliedChange]:
         """Return what learning changed from the session before until this one began, by the memory

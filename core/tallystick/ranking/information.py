@@ -32,8 +32,6 @@ _COMMON = 1.0
 """Words below this rarity, which a third of the texts have, say nothing of a matter."""
 _QUESTION, _QUOTING = 0.5, 0.6
 """What a text counts for that asks, and one that quotes: neither is said of oneself."""
-_TASK, _TASK_TIMES = 0.8, 3.0
-"""What a text counts for whose answer is so many times as long: it set a task."""
 
 
 def information(corpus: Corpus) -> Floats:
@@ -53,17 +51,6 @@ def information(corpus: Corpus) -> Floats:
         sums = np.bincount(rows, weights=rarity[terms[segment.words]], minlength=len(segment))
         told[start : start + len(segment)] = np.where(segment.alive, sums, 0.0)
     return told
-
-
-def answered_as_task(corpus: Corpus, rows: Ints) -> Floats:
-    """Return for each row what it counts for by the turn behind it: less where that has several
-    times its words.
-    """
-    import numpy as np
-
-    behind = corpus.beside(rows, 1)
-    answers = np.where(behind >= 0, corpus.words_in(np.maximum(behind, 0)), 0.0)
-    return np.where(answers > _TASK_TIMES * (corpus.words_in(rows) + 1.0), _TASK, 1.0)
 
 
 def stated(text: str) -> float:

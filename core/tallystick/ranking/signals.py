@@ -6,7 +6,7 @@ returns one value for each candidate, or None where the question does not ask fo
 
 The structure of a conversation is exact here: a neighbour is the turn whose position is one more or
 one less, a session is the candidates of one conversation. Signals of position say nothing about
-loose notes.
+loose notes, nor about the passages of a document: each stands for itself.
 """
 
 from __future__ import annotations
@@ -103,6 +103,8 @@ def _compare(corpus: Corpus, conversations: Ints, assistants: list[int]) -> dict
 
 _NEAR, _FAR = 0.5, 0.25
 """The weight of a word in the turn beside, and in the one after that."""
+_PASSAGE = "document"
+"""The kind of the passages of a document: what one says is not said again beside it."""
 _MANY = 10
 """Conversations among whose best scores one that is far above the others says something."""
 
@@ -221,7 +223,7 @@ class Candidates:
     @cached_property
     def beside(self) -> dict[int, Ints]:
         """For -1, 1, -2 and 2 the place, among the candidates, of the turn so many further on; -1
-        where there is none.
+        where there is none, and for a passage of a document.
         """
         return {step: _beside(self.pools, step) for step in (-1, 1, -2, 2)}
 
@@ -383,6 +385,8 @@ def _beside(pools: Sequence[Pool], step: int) -> Ints:
     places_beside, first = [], 0
     for pool in pools:
         rows = pool.corpus.beside(pool.rows, step)
+        passage = pool.corpus.vocabulary.kinds.get(_PASSAGE, -1)
+        rows[pool.corpus.column("kind")[pool.rows] == passage] = -1
         places = np.minimum(np.searchsorted(pool.rows, rows), max(0, len(pool.rows) - 1))
         is_here = (rows >= 0) & (pool.rows[places] == rows) if len(rows) else rows >= 0
         places_beside.append(np.where(is_here, places + first, -1))

@@ -149,6 +149,21 @@ def test_a_later_statement_on_the_same_matter_comes_with_an_earlier_one(
         ]
 
 
+def test_a_greeting_is_no_match_and_what_another_speaker_says_is_not_later_on_a_matter(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _said(anna, "Moin moin!", "The Feldkirch workshop with Dr. Amsel is in March.", *SAID)
+        anna.remember("Dr. Amsel: Feldkirch moves to May.", kind="turn", speaker="Ben")
+
+        greeted = anna.working_set("Moin moin, all well?", conversation="a", profile_budget=0)
+        asked = anna.working_set("When is the workshop?", conversation="b", profile_budget=0)
+
+        assert not greeted.pieces
+        assert [each.hit.memory.speaker for each in asked if each.chosen_as == "later"] != ["Ben"]
+
+
 def test_a_piece_that_changes_is_replaced_and_one_that_goes_is_withdrawn(
     open_tally: OpenTally,
 ) -> None:

@@ -225,3 +225,20 @@ def test_a_page_that_tells_something_of_its_own_keeps_its_place(open_tally: Open
     signals = {hit.memory.content: hit.signals.get("long_answers", 0) for hit in repeated}
     assert told[0].signals.get("long_answers", 0) < signals[pages[0]] <= 1
     assert repeated[0].memory.content == "How do I plan my budget app?"
+
+
+@pytest.mark.parametrize(("kind", "lent"), [("turn", True), ("document", False)])
+def test_a_passage_of_a_document_stands_for_itself_and_a_turn_answers_the_one_before(
+    kind: str, lent: bool, open_tally: OpenTally
+) -> None:
+    texts = [*["Rainfall was low that year."] * 3, "The sluice gates close at night.", "At nine."]
+    with open_tally(owner=ANNA) as tally:
+        bound = tally.bind()
+        bound.remember_many(
+            NewMemory(content=text, kind=kind, conversation="one", position=place)
+            for place, text in enumerate(texts)
+        )
+        found = bound.recall("When do the sluice gates close?", limit=9)
+    beside = next(hit for hit in found if hit.memory.content == "At nine.")
+    assert (beside.signals.get("neighbours", 0) > 0) is lent
+    assert (beside.signals["words"] > 0.1) is lent
