@@ -36,9 +36,11 @@ class AroundTools(Protocol):
 
     async def needs_approval(self, tool: FunctionTool, arguments: Any, call_id: str) -> bool:
         """Whether a call has to wait for a person, by a rule."""
+        ...
 
     async def call_tool(self, tool: FunctionTool, context: Any, input: str, invoke: Invoke) -> Any:
         """Check, carry out and record a call."""
+        ...
 
 
 class RuledTool(FunctionTool):

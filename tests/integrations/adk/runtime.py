@@ -31,6 +31,7 @@ from tests.integrations.runtimes.base import (
 
 from tallystick import Tally
 from tallystick.errors import TallystickError
+from tallystick.kit import MEMORIES
 from tallystick.tally import BoundTally
 from tallystick_adk import TallyPlugin, TapePlugin, memory_tools, model_call
 
@@ -265,7 +266,7 @@ class ADK(Runtime):
                 strict=options.recorded is not None,
                 context=context,
                 budget=options.budget,
-                **({"memories": 8} if context else {}),
+                memories=8 if context else MEMORIES,
             ),
             *played,
         ]

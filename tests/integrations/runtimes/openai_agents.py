@@ -24,6 +24,7 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from openai.types.responses import ResponseTextDeltaEvent
 
 from tallystick import Tally
+from tallystick.kit import MEMORIES
 from tallystick.recorder import Player
 from tallystick_openai_agents import TallyRunner, TapeRunner, memory_tools, model_call
 from tallystick_openai_agents.messages import text_in
@@ -216,7 +217,7 @@ class OpenAIAgents(Runtime):
                 strict=options.recorded is not None,
                 context=context,
                 budget=options.budget,
-                **({"memories": 8} if context else {}),
+                memories=8 if context else MEMORIES,
             )
         if options.player is not None:
             return TapeRunner(options.player, safe=options.safe, runner=tallied), tallied
