@@ -6,8 +6,6 @@ Whoever captures for an adapter meets them too: the agent's run goes on, and the
 large is counted and named in the health of the recorder.
 """
 
-from __future__ import annotations
-
 import builtins
 import inspect
 import json

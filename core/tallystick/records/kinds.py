@@ -1,7 +1,5 @@
 """Kinds of memories, and the attributes that each declares."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta, tzinfo
 from difflib import get_close_matches
