@@ -264,14 +264,13 @@ class _Seen(NamedTuple):
 
 def comparer_of(context: MemoryContext) -> Comparer:
     """Return the comparer of an opened tally, made with the first call."""
-    comparer: Comparer = context.held.setdefault(_HELD, Comparer(context))
-    return comparer
+    comparer: Comparer | None = context.held.get(_HELD)
+    return comparer or context.held.setdefault(_HELD, Comparer(context.origin or context))
 
 
 def serving(context: MemoryContext) -> MemoryContext:
     """Return the context by which recall answers."""
-    comparer: Comparer | None = context.held.get(_HELD)
-    return context if comparer is None else comparer.serving(context)
+    return comparer_of(context).serving(context)
 
 
 def on_recall(

@@ -14,7 +14,7 @@ import gc
 from tallystick.loading import loading
 with loading():
     print(gc.isenabled())
-    import tallystick.tally
+    from tallystick.tally import Tally
 print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 gc.disable()
 with loading():

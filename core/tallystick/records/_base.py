@@ -9,6 +9,7 @@ large is counted and named in the health of the recorder.
 import builtins
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -348,6 +349,26 @@ def _spell_options(function: Callable[..., Any]) -> None:
     function.__annotations__.update(hints)
 
 
+class _NamesOf(dict[str, Any]):
+    """The names of a module, also those that it loads when they are first asked for."""
+
+    def __init__(self, module: str) -> None:
+        self._module = sys.modules[module]
+
+    def __missing__(self, name: str) -> Any:
+        if not hasattr(self._module, name):
+            raise KeyError(name)
+        return getattr(self._module, name)
+
+
+def hints_of(function: Callable[..., Any], *, extras: bool = False) -> dict[str, Any]:
+    """Return the annotations of a function, evaluated in its module, which may load some of its
+    names when they are first asked for (`late_names`); with `extras` also what `Annotated` adds.
+    """
+    function = inspect.unwrap(function)
+    return get_type_hints(function, None, _NamesOf(function.__module__), include_extras=extras)
+
+
 def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     _spell_options(function)
     names = list(inspect.signature(function).parameters)
@@ -361,9 +382,9 @@ def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
         def arguments(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return args, kwargs
 
+        hints = hints_of(function, extras=True)
         # The first one is the instance, or the class.
-        arguments.__annotations__ = {**function.__annotations__, names[0]: Any}
-        hints = get_type_hints(function, include_extras=True)
+        arguments.__annotations__ = {**hints, names[0]: Any}
         ids = {name: kinds for name in names if (kinds := _kinds_of_id(hints.get(name)))}
         return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(arguments), ids
 

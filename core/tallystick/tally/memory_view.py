@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -23,7 +23,7 @@ from tallystick.memory.documents import (
 from tallystick.memory.fields import labels_of
 from tallystick.memory.recall import Recalled
 from tallystick.ranking import RecallWeights
-from tallystick.recorder import Recordings, current_run
+from tallystick.recorder import current_run
 from tallystick.records import (
     MOST_RESULTS,
     Actor,
@@ -85,6 +85,9 @@ from tallystick.tally.observed_calls import (
 from tallystick.tally.services import Services
 from tallystick.tally.spellings import respell_argument
 
+if TYPE_CHECKING:
+    from tallystick.recorder import Recordings
+
 RememberMode = Annotated[
     Literal["auto", "sync", "async", "raw"],
     Field(description="Where the tally learns: leave a job, wait for it, or learn nothing."),
@@ -129,6 +132,8 @@ class MemoryView:
 
     @property
     def _recordings(self) -> Recordings:
+        from tallystick.recorder import Recordings
+
         return Recordings(self._services.recorder, self.actor, counter=self._services.counter)
 
     @property
@@ -165,9 +170,8 @@ class MemoryView:
         return WorkingMemory(self._services.memory, actor, self.scope, run_id, thread)
 
     def _wake_worker(self) -> None:
-        """Wake the background after a write: `Background.wake`, without its detour at every one."""
-        for event in (each for each in self._services.background.wakes if not each.is_set()):
-            event.set()
+        """Wake the background after a write."""
+        self._services.wake()
 
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         """Return the id that `text` is a part of, among what this actor may see."""
