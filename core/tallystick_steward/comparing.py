@@ -34,8 +34,8 @@ from tallystick.errors import (
 from tallystick.jobs import TALLY_ACTOR
 from tallystick.jobs.embedding import Unembedded
 from tallystick.logs import get_logger
-from tallystick.memory import MemoryContext, RecallRequest, recall
-from tallystick.memory.recall import Recalled
+from tallystick.memory import MemoryContext, RecallRequest
+from tallystick.memory.recall import Recalled, recall
 from tallystick.records import Actor, ComparedRun, Comparison, JsonObject, Scope
 from tallystick.settings import Settings
 from tallystick.storage import Connection

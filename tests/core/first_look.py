@@ -91,7 +91,7 @@ FIRST_LOOK = {
     "compiler/scoring compiler/state",
     "compiler/test_compression.py": "compiler/shorten ranking/sentences",
     "compiler/test_prefix.py": "compiler/diff compiler/history",
-    "compiler/test_layout.py": "compiler/outline",
+    "compiler/test_layout.py": "compiler/outlines",
     "compiler/test_tool_pairs.py": "compiler/calls compiler/validate",
     "embedding/test_embedding.py": "embedding/adapt embedding/guard embedding/static",
     "memory/test_memory_machine.py": "memory/change memory/memory_write memory/read "

@@ -13,7 +13,7 @@ from pydantic import SkipValidation
 from tallystick import compiler
 from tallystick.access import Approvals, GuardedCall, require_no_widening
 from tallystick.compiler import compile_context
-from tallystick.compiler.outline import frame_bodies
+from tallystick.compiler.outlines import frame_bodies
 from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory import WorkingMemory
 from tallystick.memory.held_changes import with_changes

@@ -298,7 +298,9 @@ class MemoryView:
             call.mode = mode
             new = [self._new_memory(item, call) for item in items]
             self._admit("write", count=len(new))
-            results = memory.remember(
+            from tallystick.memory.remember import remember
+
+            results = remember(
                 self._services.memory,
                 self._traced_actor,
                 self.scope,
@@ -411,9 +413,11 @@ class MemoryView:
                 if budget_tokens is None
                 else lambda hits: self._fitting(hits, budget_tokens),
             )
+            from tallystick.memory.recall import recall
+
             context = self._services.memory
             recalled = (
-                memory.recall(context, self.actor, readable, query, request)
+                recall(context, self.actor, readable, query, request)
                 if query.strip() or not request.filters
                 else memory.newest(context, self.actor, readable, request)
             )
@@ -597,7 +601,9 @@ class MemoryView:
         Raises NotFound.
         """
         self._admit("inspect")
-        inspection = memory.inspect(self._services.memory, self.actor, memory_id)
+        from tallystick.memory.inspect import inspect
+
+        inspection = inspect(self._services.memory, self.actor, memory_id)
         if isinstance(inspection, SourceInspection):
             return inspection
         uses = self._recordings.uses(inspection.id, most=_USES)
@@ -615,7 +621,9 @@ class MemoryView:
     def history(self, memory_id: MemoryId) -> list[HistoryEntry]:
         """Return everything that happened to a memory, oldest first. Raises NotFound."""
         self._admit("read")
-        return memory.history(self._services.memory, self.actor, memory_id)
+        from tallystick.memory.history import history
+
+        return history(self._services.memory, self.actor, memory_id)
 
     def _new_memory(
         self, item: NewMemory | Document | Mapping[str, Any] | str, call: ObservedCall

@@ -93,6 +93,6 @@ def _part_of(bound: type, name: str) -> object:
     if name.startswith("_") or name in _NO_PARTS:
         return None
     member = getattr_static(bound, name)
-    if isinstance(member, property):
+    if isinstance(member, property) and member.fget is not None:
         return hints_of(member.fget)["return"]
     return getattr(member, "face", None)
