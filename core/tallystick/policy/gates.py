@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, lru_cache
 from typing import Annotated, NamedTuple
 
 from pydantic import StringConstraints, TypeAdapter
@@ -39,8 +39,14 @@ class Gate:
         either = "|".join([*_alternatives(words), *patterns])
         if tokens := "|".join(_alternatives(beginnings)):
             either = "|".join(filter(None, (either, f"{_BEGINNING}(?:{tokens})")))
-        form = TypeAdapter(Annotated[str, StringConstraints(pattern=f"(?is)(?:{either})")])
-        self._holds = form.validator.isinstance_python
+        self._pattern = f"(?is)(?:{either})"
+
+    @cached_property
+    def _holds(self) -> Callable[[str | bytes], bool]:
+        # With the first text that gets here: most texts pass the gate of all rules, and to compile
+        # those of their groups takes longer than to look through a page.
+        form = TypeAdapter(Annotated[str, StringConstraints(pattern=self._pattern)])
+        return form.validator.isinstance_python
 
     def opens(self, text: str | bytes) -> bool:
         """Return True if a text, or JSON text, contains one of the words, case aside; also if it is
