@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_type_hints
@@ -39,6 +40,7 @@ from tallystick.records.times import DatetimeOf
 from tallystick.records.wire import Wire, wire_type
 
 T = TypeVar("T")
+_UNCHANGING = frozenset({str, int, bool, float, bytes, frozenset, type(None)})
 
 LONGEST_NAME = 1_000
 """Characters of a tag, a speaker, a subject, a category, a conversation, an idempotency key,
@@ -165,6 +167,17 @@ class Record(BaseModel):
         return self.load(
             {**{name: getattr(self, name) for name in type(self).model_fields}, **changes}
         )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Return a copy with mappings of its own: nothing else in a record can be changed. Each
+        default that is a record is copied so.
+        """
+        copied = self.__copy__()
+        fields = copied.__dict__
+        for name, value in fields.items():
+            if type(value) not in _UNCHANGING:
+                fields[name] = deepcopy(value, memo) if value else type(value)()
+        return copied
 
     @classmethod
     def load(cls, data: Any) -> Self:
