@@ -384,12 +384,16 @@ def hints_of(function: Callable[..., Any], *, extras: bool = False) -> dict[str,
 
 def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     _spell_options(function)
-    names = list(inspect.signature(function).parameters)
-    if len(names) == 1:  # the instance alone
+    # Read off the code: each start would make the signatures of all verbs, and calls few.
+    code = inspect.unwrap(function).__code__
+    takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if code.co_argcount + code.co_kwonlyargcount == 1 and not takes_more:  # the instance alone
         return function
 
     @cache
-    def check() -> tuple[Callable[..., Any], dict[str, tuple[str, ...]]]:
+    def check() -> tuple[Callable[..., Any], list[str], dict[str, tuple[str, ...]]]:
+        names = list(inspect.signature(function).parameters)
+
         # Only the arguments: an error of the method itself is never taken for one of its caller.
         @wraps(function)
         def arguments(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -399,11 +403,15 @@ def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
         # The first one is the instance, or the class.
         arguments.__annotations__ = {**hints, names[0]: Any}
         ids = {name: kinds for name in names if (kinds := _kinds_of_id(hints.get(name)))}
-        return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(arguments), ids
+        return (
+            validate_call(config=ConfigDict(arbitrary_types_allowed=True))(arguments),
+            names,
+            ids,
+        )
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        validate, ids = check()
+        validate, names, ids = check()
         try:
             args, kwargs = validate(*args, **kwargs)
         except ValidationError as error:
