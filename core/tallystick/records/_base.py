@@ -173,7 +173,7 @@ class Record(BaseModel):
         default that is a record is copied so.
         """
         copied = self.__copy__()
-        fields = copied.__dict__
+        fields = vars(copied)
         for name, value in fields.items():
             if type(value) not in _UNCHANGING:
                 fields[name] = deepcopy(value, memo) if value else type(value)()

@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import ExploredScope, RunRecord, Scope, StepRecord, StepStatus
-from tallystick_html import words
-from tallystick_html.first_lines import first_lines, opening_lines
+from tallystick_html import first_lines, opening_lines, words
 from tallystick_server.dashboard.figures import Figures, RunFigures, Summarized, figures_of
 from tallystick_server.dashboard.messages import Message, messages_of
 from tallystick_server.dashboard.plots import Plot, bars_of, budget_of_steps
