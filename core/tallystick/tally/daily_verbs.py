@@ -19,11 +19,7 @@ from tallystick.memory.item_summaries import queue_wishes, read_summaries
 from tallystick.policy.rules import CALLS, check_rules
 from tallystick.policy.tool_schemas import read_by_schema
 from tallystick.ranking import UNRELATED, quantise
-from tallystick.recorder import (
-    Run,
-    current_run,
-    current_step,
-)
+from tallystick.recorder import Run, current_run, current_step
 from tallystick.records import (
     Compaction,
     CompilationRequest,

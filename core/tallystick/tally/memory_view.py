@@ -21,7 +21,7 @@ from tallystick.memory.documents import (
     memory_of_document,
 )
 from tallystick.memory.fields import labels_of
-from tallystick.memory.recall import Recalled
+from tallystick.memory.recall import Recalled, recall
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import current_run
 from tallystick.records import (
@@ -413,8 +413,6 @@ class MemoryView:
                 if budget_tokens is None
                 else lambda hits: self._fitting(hits, budget_tokens),
             )
-            from tallystick.memory.recall import recall
-
             context = self._services.memory
             recalled = (
                 recall(context, self.actor, readable, query, request)
