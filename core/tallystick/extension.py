@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tallystick.jobs import Background, Chore, Handler
-from tallystick.jobs.derived import Derived
 from tallystick.memory.context import MemoryContext, MemoryExtension
-from tallystick.ports import Models
-from tallystick.recorder.outbound import Outbound
-from tallystick.records import Remembered
-from tallystick.settings import Settings
+
+if TYPE_CHECKING:
+    from tallystick.jobs import Background, Chore, Handler
+    from tallystick.jobs.derived import Derived
+    from tallystick.ports import Models
+    from tallystick.recorder.outbound import Outbound
+    from tallystick.records import Remembered
+    from tallystick.settings import Settings
 
 EXTENSIONS = (
     "tallystick_learning",
@@ -37,7 +39,7 @@ OperationT = TypeVar("OperationT")
 @dataclass(frozen=True, kw_only=True)
 class Extension(MemoryExtension, Generic[OperationT]):
     """What an extension adds to a tally; by default nothing. Off or on, it is loaded: its functions
-    read the settings.
+    read the settings. Most processes call few of them: `Late` has the rest wait in their files.
     """
 
     operations: tuple[OperationT, ...] = ()

@@ -1,11 +1,17 @@
-"""Loading of the core by a process that is one command: most of what one takes is its start."""
+"""Loading of the core by a process that is one command: most of what one takes is its start.
+
+Rooms that few calls enter are loaded by the first that does.
+"""
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
+from importlib import import_module
+from typing import Any
 
 
 @contextmanager
@@ -25,3 +31,37 @@ def loading() -> Iterator[None]:
         if collects:
             gc.freeze()
             gc.enable()
+
+
+class Late:
+    """A function or a class, `package.module:name`, of a module that is loaded when it is first
+    called or asked for an attribute.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @cached_property
+    def _loaded(self) -> Any:
+        module, _, name = self.path.partition(":")
+        return getattr(import_module(module), name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._loaded(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loaded, name)
+
+
+def late_names(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package whose names, by the file that has them, are loaded when
+    they are first asked for. No name may be that of a file of the package.
+    """
+    files = {name: file for file, listed in names.items() for name in listed.split()}
+
+    def __getattr__(name: str) -> Any:
+        if name not in files:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(import_module(f"{package}.{files[name]}"), name)
+
+    return __getattr__

@@ -4,7 +4,14 @@ Its names are those that a model found in a text or that a memory was remembered
 found again where a text writes them exactly. Off until a setting turns it on.
 """
 
+from typing import TYPE_CHECKING
+
+from tallystick.loading import late_names
 from tallystick_graph.extension import EXTENSION
-from tallystick_graph.graph import AsyncGraph, Graph, GraphVerbs
+
+if TYPE_CHECKING:
+    from tallystick_graph.graph import AsyncGraph, Graph, GraphVerbs
+else:
+    __getattr__ = late_names(__name__, {"graph": "AsyncGraph Graph GraphVerbs"})
 
 __all__ = ["EXTENSION", "AsyncGraph", "Graph", "GraphVerbs"]

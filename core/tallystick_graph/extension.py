@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from tallystick.extension import Extension
+from tallystick.loading import Late
 from tallystick.operations import Operation
-from tallystick_graph.about import about
-from tallystick_graph.derived import GraphState, Summaries
-from tallystick_graph.entity_signals import entity_signals
-from tallystick_graph.graph import Graph
-from tallystick_graph.mentions import follow_change, queue_reading
-from tallystick_graph.overview import communities_in
-from tallystick_graph.reading import link_extraction
-from tallystick_graph.reading_jobs import GraphHandler
-from tallystick_graph.summaries import SummaryHandler
+
+if TYPE_CHECKING:
+    from tallystick.jobs import Handler
+    from tallystick.jobs.derived import Derived
+    from tallystick.memory import MemoryContext
+    from tallystick.recorder.outbound import Outbound
+
+_GRAPH = Late("tallystick_graph.graph:Graph")
+
+
+def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
+    from tallystick_graph.reading_jobs import GraphHandler
+    from tallystick_graph.summaries import SummaryHandler
+
+    return (GraphHandler(context), SummaryHandler(context, outbound))
+
+
+def _derived(context: MemoryContext) -> Sequence[Derived]:
+    from tallystick_graph.derived import GraphState, Summaries
+
+    return (GraphState(context), Summaries(context))
+
 
 EXTENSION: Extension[Operation] = Extension(
-    on_show=queue_reading,
-    on_rewrite=follow_change,
-    on_extraction=link_extraction,
-    signals=entity_signals,
-    handlers=lambda context, outbound: (GraphHandler(context), SummaryHandler(context, outbound)),
-    derived=lambda context: (GraphState(context), Summaries(context)),
-    modes={"about": about, "communities": communities_in},
+    on_show=Late("tallystick_graph.mentions:queue_reading"),
+    on_rewrite=Late("tallystick_graph.mentions:follow_change"),
+    on_extraction=Late("tallystick_graph.reading:link_extraction"),
+    signals=Late("tallystick_graph.entity_signals:entity_signals"),
+    handlers=_handlers,
+    derived=_derived,
+    modes={
+        "about": Late("tallystick_graph.about:about"),
+        "communities": Late("tallystick_graph.overview:communities_in"),
+    },
     operations=(
         Operation(
             "aliases",
@@ -30,7 +50,7 @@ EXTENSION: Extension[Operation] = Extension(
             "read",
             ("denied", "rate_limited"),
             verb="graph.aliases",
-            face=Graph,
+            face=_GRAPH,
         ),
         Operation(
             "keep_apart",
@@ -39,7 +59,7 @@ EXTENSION: Extension[Operation] = Extension(
             "change",
             ("denied", "invalid_input", "not_found", "rate_limited"),
             verb="graph.keep_apart",
-            face=Graph,
+            face=_GRAPH,
         ),
     ),
 )

@@ -7,21 +7,22 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tallystick.extension import Extension
-from tallystick.jobs import Handler
-from tallystick.jobs.derived import Derived
-from tallystick.memory import MemoryContext
+from tallystick.loading import Late
 from tallystick.operations import Operation
-from tallystick.recorder.outbound import Outbound
-from tallystick_ingest.ingest import Ingest
 
 if TYPE_CHECKING:
+    from tallystick.jobs import Handler
+    from tallystick.jobs.derived import Derived
+    from tallystick.memory import MemoryContext
     from tallystick.operations.operation import Effect
+    from tallystick.recorder.outbound import Outbound
 
 _START: tuple[str, ...] = ("denied", "invalid_input", "not_of_format", "authorization_needed")
 _START += ("missing_extra", "rate_limited", "source_rate_limited", "settings_error")
 _START += ("state_conflict",)
 _STEER = ("not_found", "denied", "state_conflict")
 _READ = ("not_found", "denied", "rate_limited")
+_INGEST = Late("tallystick_ingest.ingest:Ingest")
 
 
 def _operation(
@@ -34,7 +35,7 @@ def _operation(
     name: str | None = None,
     needs_preview: bool = False,
 ) -> Operation:
-    make = partial(Operation, face=Ingest, needs_preview=needs_preview)
+    make = partial(Operation, face=_INGEST, needs_preview=needs_preview)
     return make(name or verb, title, description, effect, errors, f"ingest.{verb}")
 
 

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from tallystick.errors import SettingsError
 from tallystick.extension import Extension
-from tallystick.jobs import Handler
-from tallystick.memory import MemoryContext
+from tallystick.loading import Late
 from tallystick.operations import Operation
-from tallystick.ports import Models
-from tallystick.recorder.outbound import Outbound
-from tallystick.settings import Settings
-from tallystick_learning.given import JudgeHandler, follow_turn, plan_change
-from tallystick_learning.learner import learning_context
-from tallystick_learning.learning import Learning
-from tallystick_learning.learning_jobs import (
-    LearningHandler,
-    has_learner,
-    learn_now,
-    learning_job,
-)
-from tallystick_learning.reflection_jobs import ReflectionHandler
+
+if TYPE_CHECKING:
+    from tallystick.jobs import Handler
+    from tallystick.memory import MemoryContext
+    from tallystick.ports import Models
+    from tallystick.recorder.outbound import Outbound
+    from tallystick.settings import Settings
 
 _REFLECT = (
     "denied",
@@ -38,7 +32,9 @@ _REFLECT = (
     "budget_spent",
 )
 
-_operation = partial(Operation, effect="change", errors=_REFLECT, face=Learning)
+_operation = partial(
+    Operation, effect="change", errors=_REFLECT, face=Late("tallystick_learning.learning:Learning")
+)
 
 
 def _require_use(settings: Settings, models: Models) -> None:
@@ -64,6 +60,11 @@ def _require_use(settings: Settings, models: Models) -> None:
 
 def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
     """Return who carries out the jobs of what is on: others wait for a process that has a model."""
+    from tallystick_learning.given import JudgeHandler
+    from tallystick_learning.learner import learning_context
+    from tallystick_learning.learning_jobs import LearningHandler, has_learner
+    from tallystick_learning.reflection_jobs import ReflectionHandler
+
     learning, settings = learning_context(context, outbound), context.settings
     handlers: list[Handler] = []
     if settings.learning != "off":
@@ -77,10 +78,10 @@ def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
 
 EXTENSION = Extension(
     require_use=_require_use,
-    job_for=learning_job,
-    plan_change=plan_change,
-    on_show=follow_turn,
-    after_remember=learn_now,
+    job_for=Late("tallystick_learning.learning_jobs:learning_job"),
+    plan_change=Late("tallystick_learning.given:plan_change"),
+    on_show=Late("tallystick_learning.given:follow_turn"),
+    after_remember=Late("tallystick_learning.learning_jobs:learn_now"),
     handlers=_handlers,
     operations=(
         _operation(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from tallystick.errors import Denied
-from tallystick.memory import MemoryContext, RecallRequest, newest, recall
+from tallystick.memory import MemoryContext, RecallRequest, newest
+from tallystick.memory.recall import recall
 from tallystick.memory.supersession import is_current
 from tallystick.policy.permissions import is_local_only
 from tallystick.ranking import sentence_spans

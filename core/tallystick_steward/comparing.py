@@ -34,8 +34,8 @@ from tallystick.errors import (
 from tallystick.jobs import TALLY_ACTOR
 from tallystick.jobs.embedding import Unembedded
 from tallystick.logs import get_logger
-from tallystick.memory import MemoryContext, RecallRequest, recall
-from tallystick.memory.recall import Recalled
+from tallystick.memory import MemoryContext, RecallRequest
+from tallystick.memory.recall import Recalled, recall
 from tallystick.records import Actor, ComparedRun, Comparison, JsonObject, Scope
 from tallystick.settings import Settings
 from tallystick.storage import Connection
@@ -264,14 +264,13 @@ class _Seen(NamedTuple):
 
 def comparer_of(context: MemoryContext) -> Comparer:
     """Return the comparer of an opened tally, made with the first call."""
-    comparer: Comparer = context.held.setdefault(_HELD, Comparer(context))
-    return comparer
+    comparer: Comparer | None = context.held.get(_HELD)
+    return comparer or context.held.setdefault(_HELD, Comparer(context.origin or context))
 
 
 def serving(context: MemoryContext) -> MemoryContext:
     """Return the context by which recall answers."""
-    comparer: Comparer | None = context.held.get(_HELD)
-    return context if comparer is None else comparer.serving(context)
+    return comparer_of(context).serving(context)
 
 
 def on_recall(

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tallystick.extension import Extension
-from tallystick.jobs import Background, Chore
-from tallystick.jobs.derived import Derived
-from tallystick.memory import MemoryContext
+from tallystick.loading import Late
 from tallystick.operations import Operation
-from tallystick_steward.comparing import EVERY, comparer_of, on_recall, serving
-from tallystick_steward.steward import Steward
 
 if TYPE_CHECKING:
+    from tallystick.jobs import Background, Chore
+    from tallystick.jobs.derived import Derived
+    from tallystick.memory import MemoryContext
     from tallystick.operations.operation import Effect
+
+_STEWARD = Late("tallystick_steward.steward:Steward")
 
 
 def _operation(
@@ -22,7 +23,7 @@ def _operation(
 ) -> Operation:
     title = title or verb.replace("_", " ").capitalize()
     reached = f"steward.{verb}"
-    return Operation(verb, title, description, effect, errors, reached, face=Steward, **options)
+    return Operation(verb, title, description, effect, errors, reached, face=_STEWARD, **options)
 
 
 def _derived(context: MemoryContext) -> Sequence[Derived]:
@@ -32,6 +33,9 @@ def _derived(context: MemoryContext) -> Sequence[Derived]:
 
 
 def _chores(context: MemoryContext, background: Background) -> Sequence[Chore]:
+    from tallystick.jobs import Chore
+    from tallystick_steward.comparing import EVERY, comparer_of
+
     compared = Chore(comparer_of(context).chore, EVERY, first=EVERY)
     if context.settings.autonomy == "off":
         return (compared,)
@@ -47,8 +51,8 @@ _REPAIR = ("denied", "invalid_input", "state_conflict")
 EXTENSION: Extension[Operation] = Extension(
     derived=_derived,
     chores=_chores,
-    serving=serving,
-    on_recall=on_recall,
+    serving=Late("tallystick_steward.comparing:serving"),
+    on_recall=Late("tallystick_steward.comparing:on_recall"),
     operations=(
         _operation(
             "operate",

@@ -24,7 +24,7 @@ from tallystick.storage.rows import (
 )
 from tallystick.storage.rows.measures import Calls, Ended
 from tallystick.storage.rows.operation_minutes import Minute, quantile
-from tallystick.upkeep.erase import PENDING
+from tallystick.upkeep.unfinished import PENDING
 from tallystick_steward.following import (
     DAY,
     HOUR,

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 from tallystick.extension import Extension
-from tallystick.jobs import Handler
-from tallystick.jobs.derived import Derived
-from tallystick.memory import MemoryContext
-from tallystick.memory.artifacts import mark_stale
+from tallystick.loading import Late
 from tallystick.operations import Operation
-from tallystick.recorder.outbound import Outbound
-from tallystick.records import Actor, Finding
-from tallystick.storage.rows import synthesis_rows
-from tallystick_synthesis.synthesis import Synthesis
+
+if TYPE_CHECKING:
+    from tallystick.jobs import Handler
+    from tallystick.jobs.derived import Derived
+    from tallystick.memory import MemoryContext
+    from tallystick.recorder.outbound import Outbound
 
 _READ = ("denied", "invalid_input", "not_found", "rate_limited")
 _CHANGE = (*_READ, "state_conflict", "missing_extra")
@@ -24,8 +23,10 @@ _MODEL = (
     *("model_refused", "egress_denied", "budget_spent"),
 )
 
-_read = partial(Operation, effect="read", errors=_READ, face=Synthesis)
-_change = partial(Operation, effect="change", errors=_CHANGE, face=Synthesis)
+_SYNTHESIS = Late("tallystick_synthesis.synthesis:Synthesis")
+
+_read = partial(Operation, effect="read", errors=_READ, face=_SYNTHESIS)
+_change = partial(Operation, effect="change", errors=_CHANGE, face=_SYNTHESIS)
 
 
 def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
@@ -34,29 +35,16 @@ def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
     return (SynthesisHandler(context, outbound),)
 
 
-class Documents(Derived):
-    """The runs of synthesis: texts that repeat what they quote, and go with it."""
+def _derived(context: MemoryContext) -> Sequence[Derived]:
+    from tallystick_synthesis.derived import Documents
 
-    name: ClassVar[str] = "synthesis"
-
-    def check(self) -> Finding:
-        """Read the body of every run."""
-        with self._database.read() as connection:
-            damaged = synthesis_rows.count_damaged(connection)
-            count = synthesis_rows.count_runs(connection)
-        if damaged:
-            return self._says("problem", f"{damaged} runs of synthesis cannot be read")
-        return self._says("ok", f"{count} runs of synthesis can be read")
-
-    def repair(self, actor: Actor) -> Finding:
-        """Nothing is mended here: a run is planned anew."""
-        return self._says("ok", "a run is planned anew by `tally synthesize plan`")
+    return (Documents(context),)
 
 
 EXTENSION: Extension[Operation] = Extension(
-    on_rewrite=mark_stale,
+    on_rewrite=Late("tallystick.memory.artifacts:mark_stale"),
     handlers=_handlers,
-    derived=lambda context: (Documents(context),),
+    derived=_derived,
     operations=(
         _change(
             "synthesize_plan",

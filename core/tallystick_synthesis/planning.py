@@ -11,7 +11,8 @@ from functools import cache
 from typing import NamedTuple
 
 from tallystick.errors import InvalidInput
-from tallystick.memory import RecallRequest, newest, recall
+from tallystick.memory import RecallRequest, newest
+from tallystick.memory.recall import recall
 from tallystick.ranking import analyze, query_terms
 from tallystick.records import Hit
 from tallystick.records.synthesis import (

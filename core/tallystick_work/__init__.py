@@ -3,7 +3,14 @@
 `Work(bound)` starts, blocks, submits and completes tasks, and says what to do next.
 """
 
+from typing import TYPE_CHECKING
+
+from tallystick.loading import late_names
 from tallystick_work.extension import EXTENSION
-from tallystick_work.work import AsyncWork, Work, WorkVerbs
+
+if TYPE_CHECKING:
+    from tallystick_work.work import AsyncWork, Work, WorkVerbs
+else:
+    __getattr__ = late_names(__name__, {"work": "AsyncWork Work WorkVerbs"})
 
 __all__ = ["EXTENSION", "AsyncWork", "Work", "WorkVerbs"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from tallystick.extension import Extension
+from tallystick.loading import Late
 from tallystick.operations import Operation
-from tallystick_work.changing import follow_task
-from tallystick_work.work import Work
 
 _READ = ("denied", "invalid_input", "not_found", "rate_limited")
 _CHANGE = (
@@ -21,11 +20,13 @@ _CHANGE = (
     "state_conflict",
 )
 
-_read = partial(Operation, effect="read", errors=_READ, face=Work)
-_change = partial(Operation, effect="change", errors=_CHANGE, face=Work)
+_WORK = Late("tallystick_work.work:Work")
+
+_read = partial(Operation, effect="read", errors=_READ, face=_WORK)
+_change = partial(Operation, effect="change", errors=_CHANGE, face=_WORK)
 
 EXTENSION: Extension[Operation] = Extension(
-    on_rewrite=follow_task,
+    on_rewrite=Late("tallystick_work.changing:follow_task"),
     operations=(
         _read(
             "tasks",

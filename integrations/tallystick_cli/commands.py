@@ -19,7 +19,6 @@ import typer
 from pydantic.fields import FieldInfo
 
 from tallystick.errors import InvalidInput
-from tallystick.kit.arguments import in_schema
 from tallystick.operations import OPERATIONS
 from tallystick.tally import BoundTally
 from tallystick_cli.inputs import POSITIONAL, Input, own_input, parameter_of
@@ -125,7 +124,7 @@ def command(
             by_place = [value for each, value in mine if each.kind is POSITIONAL]
             by_name = {each.name: value for each, value in mine if each.kind is not POSITIONAL}
             is_json, named = typed["as_json"], typed["scope"] if scope is not None else None
-            place = "" if tally == "none" else in_schema(typed["where"], typed["schema"])
+            place = "" if tally == "none" else _place(typed["where"], typed["schema"])
             with ExitStack() as stack:
                 owner: Any = None
                 if tally in ("open", "create"):
@@ -207,6 +206,15 @@ def _print_older(value: Any, names: Iterable[str], limit: int | None, shown: int
     if option is not None and isinstance(value, list) and value and len(value) == limit:
         last = value[-1]["id"]
         print_view(f"There may be more: --{option} {last[shown:]}, or --limit.", style="dim")
+
+
+def _place(where: str, schema: str | None) -> str:
+    """Return the place of a tally, in a schema of its database if one is named."""
+    if schema is None:
+        return where
+    from tallystick.kit.arguments import in_schema
+
+    return in_schema(where, schema)
 
 
 def _common(name: str, kind: Any, default: Any, *spelled: str, **options: Any) -> inspect.Parameter:

@@ -10,7 +10,6 @@ from contextvars import ContextVar
 import typer
 
 from tallystick.errors import InvalidInput, NotFound, TallyNotFound
-from tallystick.kit.arguments import shown_place
 from tallystick.policy.rules import load_rules
 from tallystick.records import Actor, RunRecord, Scope, StepRecord
 from tallystick.records.escaping import visible
@@ -53,6 +52,8 @@ def open_as_owner(
         opened = Tally.open(where, create=False, background=background, rules=chosen)
     except TallyNotFound as error:
         if not create:
+            from tallystick.kit.arguments import shown_place
+
             place = shown_place(where)
             raise TallyNotFound(
                 f"{error} `tally remember TEXT --tally {place}` makes one, and so does "

@@ -43,7 +43,6 @@ from tallystick.tally import BoundTally, Tally
 from tallystick_hooks.events import Answer, Event, HookFormat, HookPath
 from tallystick_hooks.formats import answer_in, event_from
 from tallystick_hooks.quick import DECIDING
-from tallystick_learning import Learning
 
 __all__ = ["answer_event", "handle", "has_told", "note_failure", "react"]
 
@@ -336,6 +335,8 @@ def _end(bound: BoundTally, event: Event) -> Answer:
     if event.candidates:
         answer = replace(answer, facts={**answer.facts, "memories": _remember(bound, event)})
     # A model is asked, which takes longer than a runtime waits for a hook.
+    from tallystick_learning import Learning
+
     reflected = Learning(bound).end_session(event.session, mode="async")
     if reflected.job_id is None:
         return answer

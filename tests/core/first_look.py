@@ -18,8 +18,9 @@ FIRST_LOOK = {
     "work/test_work.py": "records/kinds records/work work/changing work/choosing "
     "work/completing work/reading work/tasks",
     "synthesis/test_synthesis.py": "memory/artifacts records/synthesis synthesis/checking "
-    "synthesis/collecting synthesis/desk synthesis/drafting synthesis/keeping synthesis/markdown "
-    "synthesis/planning synthesis/reading synthesis/synthesis_jobs synthesis/templates "
+    "synthesis/collecting synthesis/derived synthesis/desk synthesis/drafting synthesis/keeping "
+    "synthesis/markdown synthesis/planning synthesis/reading synthesis/synthesis_jobs "
+    "synthesis/templates "
     "storage/rows/synthesis_rows storage/engine/synthesis_tables",
     "work/test_linking.py": "work/likeness",
     "memory/test_attributes_and_links.py": "memory/labels memory/links",
@@ -90,7 +91,7 @@ FIRST_LOOK = {
     "compiler/scoring compiler/state",
     "compiler/test_compression.py": "compiler/shorten ranking/sentences",
     "compiler/test_prefix.py": "compiler/diff compiler/history",
-    "compiler/test_layout.py": "compiler/outline",
+    "compiler/test_layout.py": "compiler/outlines",
     "compiler/test_tool_pairs.py": "compiler/calls compiler/validate",
     "embedding/test_embedding.py": "embedding/adapt embedding/guard embedding/static",
     "memory/test_memory_machine.py": "memory/change memory/memory_write memory/read "
@@ -110,7 +111,7 @@ FIRST_LOOK = {
     "upkeep/test_erase_user.py": "storage/text/users",
     "upkeep/test_erase.py": "storage/text/byte_search storage/text/file_search "
     "storage/text/erasing storage/text/retention storage/rows/working upkeep/copies "
-    "upkeep/doctor upkeep/proof storage/engine/containment",
+    "upkeep/doctor upkeep/proof upkeep/unfinished storage/engine/containment",
     "operations/test_operations.py": "operations/operation operations/error_status "
     "operations/table operations/tools records/arguments records/wire",
     "jobs/test_chroma_processes.py": "jobs/chroma memory/reconcile",

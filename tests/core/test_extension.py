@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import pytest
 from tests.core.made_up_extension import KEPT, KIND, Loud
@@ -15,6 +16,7 @@ import tallystick_synthesis
 import tallystick_work
 from tallystick import Actor, Tally, extension
 from tallystick.extension import load_extensions
+from tallystick.loading import Late
 from tallystick.operations import OPERATIONS
 from tallystick.operations.table import OperationTable
 from tallystick.records import ExtractedEntity, ExtractedFact, ExtractedRelation, Extraction
@@ -57,6 +59,18 @@ def test_a_tally_has_the_extensions_of_the_constant(open_sqlite: OpenTally) -> N
     assert offered > {"aliases", "keep_apart", *of_work}
     assert offered > {each.name for each in tallystick_synthesis.EXTENSION.operations}
     assert offered < OPERATIONS.keys()
+
+
+def test_what_an_extension_adds_is_loaded_when_it_is_called() -> None:
+    waiting = [
+        value
+        for each in load_extensions()
+        for name in (field.name for field in fields(each))
+        for value in (getattr(each, name), *(operation.face for operation in each.operations))
+        if isinstance(value, Late)
+    ]
+    assert len(waiting) > len(load_extensions())
+    assert all(callable(each._loaded) for each in waiting)
 
 
 @pytest.mark.usefixtures("made_up")

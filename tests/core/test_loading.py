@@ -1,4 +1,6 @@
-"""A process that is one command loads without a collection and without plugins of pydantic."""
+"""A process that is one command loads without a collection and without plugins of pydantic, and of
+the rooms what it uses.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import gc
 from tallystick.loading import loading
 with loading():
     print(gc.isenabled())
-    import tallystick.tally
+    from tallystick.tally import Tally
 print(gc.isenabled(), gc.get_freeze_count() > 10_000)
 gc.disable()
 with loading():
@@ -51,4 +53,32 @@ def test_plugins_wait_outside_unless_the_environment_says_which(
         "False",
         "True True",
         "False",
+    ]
+
+
+_WAITS = """
+import sys
+from tallystick.loading import Late, late_names
+text = Late("tallystick.records.escaping:visible")
+print("tallystick.records" in sys.modules)
+print(text("a"), text.__name__, "tallystick.records.escaping" in sys.modules)
+__getattr__ = late_names("tallystick.records", {"identity": "Actor Scope", "policy": "PolicyRule"})
+print(__getattr__("Scope").__name__)
+try:
+    __getattr__("Nothing")
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_a_late_function_and_a_late_name_load_their_file_when_they_are_asked_for() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WAITS], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines() == [
+        "False",
+        "a visible True",
+        "Scope",
+        "module 'tallystick.records' has no attribute 'Nothing'",
     ]

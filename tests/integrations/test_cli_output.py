@@ -427,7 +427,11 @@ main()
 from tallystick.operations import OPERATIONS
 heavy = ("alembic", "chromadb", "numpy", "tokenizers", "tiktoken", "mcp", "fastapi", "jinja2")
 files = ("access", "doors", "foreign", "memory", "receipts", "runs", "setup", "upkeep")
+rooms = ("compiler.compile", "jobs.runner", "kit.rendering", "memory.correct", "memory.packs")
+rooms += ("recorder.recordings", "tally.operator", "upkeep.backup", "upkeep.erase")
+parts = ("graph.graph", "ingest.ingest", "learning.learner", "steward.steward", "work.work")
 loaded = [*heavy, *(f"tallystick_cli.{name}" for name in files)]
+loaded += [*(f"tallystick.{name}" for name in rooms), *(f"tallystick_{name}" for name in parts)]
 built = [name for name in OPERATIONS if "arguments" in vars(OPERATIONS[name])]
 print([name for name in loaded if name in sys.modules], built)
 """

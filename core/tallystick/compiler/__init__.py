@@ -4,18 +4,34 @@ candidate.
 Pure: it reads nothing but the request and the token counter it is handed.
 """
 
-from tallystick.compiler.compile import (
-    PASSES,
-    all_candidates,
-    compile_context,
-    latest_request,
-    prepare,
-    searchable_texts,
-    visible_items,
-)
-from tallystick.compiler.diff import diff_compiled, prefix_reuse
-from tallystick.compiler.outline import FRAMED, Outline, outline, prompt_text
-from tallystick.compiler.policy import approvals, receipts_wanted, withholding_rules
+from typing import TYPE_CHECKING
+
+from tallystick.loading import late_names
+
+if TYPE_CHECKING:
+    from tallystick.compiler.compile import (
+        PASSES,
+        all_candidates,
+        compile_context,
+        latest_request,
+        prepare,
+        searchable_texts,
+        visible_items,
+    )
+    from tallystick.compiler.diff import diff_compiled, prefix_reuse
+    from tallystick.compiler.outlines import FRAMED, Outline, outline, prompt_text
+    from tallystick.compiler.policy import approvals, receipts_wanted, withholding_rules
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "compile": "PASSES all_candidates compile_context latest_request prepare "
+            "searchable_texts visible_items",
+            "diff": "diff_compiled prefix_reuse",
+            "outlines": "FRAMED Outline outline prompt_text",
+            "policy": "approvals receipts_wanted withholding_rules",
+        },
+    )
 
 __all__ = [
     "FRAMED",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tallystick.compiler.outline import label, quote, quote_item
+from tallystick.compiler.outlines import label, quote, quote_item
 from tallystick.compiler.state import CONVERSATION, State
 from tallystick.records import ContextItem, text_digest
 from tallystick.records.escaping import as_item

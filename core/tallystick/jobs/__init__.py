@@ -1,9 +1,24 @@
 """Follow-up work: jobs that a write leaves, carried out later with leases, retries and a trail."""
 
-from tallystick.jobs.background import Background, Chore, Drained
-from tallystick.jobs.runner import Ended, Handler, JobRunner, Work
-from tallystick.jobs.worker import Worker
-from tallystick.storage.rows.jobs import TALLY_ACTOR
+from typing import TYPE_CHECKING
+
+from tallystick.loading import late_names
+
+if TYPE_CHECKING:
+    from tallystick.jobs.background import Background, Chore, Drained
+    from tallystick.jobs.runner import Ended, Handler, JobRunner, Work
+    from tallystick.jobs.worker import Worker
+    from tallystick.storage.rows.jobs import TALLY_ACTOR
+else:
+    __getattr__ = late_names(
+        "tallystick",
+        {
+            "jobs.background": "Background Chore Drained",
+            "jobs.runner": "Ended Handler JobRunner Work",
+            "jobs.worker": "Worker",
+            "storage.rows.jobs": "TALLY_ACTOR",
+        },
+    )
 
 __all__ = [
     "TALLY_ACTOR",

@@ -2,129 +2,172 @@
 tapes.
 """
 
-from tallystick.kit.arguments import (
-    check_actor,
-    check_config,
-    check_count,
-    check_embedder,
-    check_flag,
-    check_model,
-    check_names,
-    check_player,
-    check_rules,
-    check_tally,
-    check_word,
-    describe_value,
-)
-from tallystick.kit.background import Background, JobRunning, on_close
-from tallystick.kit.binder import ActorSource, Binder, RemoteBinder, binder_of, named_actor
-from tallystick.kit.call_tree import (
-    UNNAMED_AGENT,
-    AnswerFacts,
-    OpenCall,
-    RootRun,
-    StreamTimes,
-    answer_summary,
-    begin_call,
-    earlier_run,
-    run_under_way,
-)
-from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
-from tallystick.kit.confirmations import confirm_token, confirmed_version, refuse_unconfirmed
-from tallystick.kit.conversations import (
-    AGENT_CONFIG,
-    conversation_context,
-    framed_pieces,
-    working_set_for,
-)
-from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
-from tallystick.kit.enforcement import (
-    claim_enforcement,
-    decide_as_person,
-    enforcing,
-    has_rules,
-    is_denial,
-    is_enforced,
-    judge_tool_call,
-    plain_arguments,
-    record_unenforced,
-    refuse_unenforced,
-    refuse_unenforced_model_call,
-    register_enforcer,
-    release_enforcement,
-    rules_requests,
-    with_optional,
-)
-from tallystick.kit.memory_files import FileAnswer, FilePermission, MemoryFiles
-from tallystick.kit.plain_tools import (
-    Asking,
-    PlainApproval,
-    PlainMemoryTools,
-    ToolQuestion,
-    answer_memory_call,
-    memory_tool_specs,
-    run_memory_call,
-    text_of,
-    tool_arguments,
-)
-from tallystick.kit.providers import (
-    SdkProvider,
-    TapedProvider,
-    check_model_name,
-    check_pairs,
-    images_of,
-    names_in,
-    native_part,
-    response_facts,
-    split_request,
-    with_builtin_tools,
-)
-from tallystick.kit.rendering import (
-    ToolCall,
-    arguments_of,
-    changed_items,
-    dump_model,
-    framed_hits,
-    json_value,
-    message_item,
-    record_approval,
-    record_tool_call,
-    record_tool_error,
-    record_tool_result,
-    recordable_metadata,
-    recordable_parameters,
-    recordable_tools,
-)
-from tallystick.kit.request_compiling import (
-    MEMORIES,
-    MEMORY_BUDGET,
-    ContextMode,
-    RequestCompiler,
-    RequestParts,
-    memory_text,
-    note_unsent,
-    record_sent,
-)
-from tallystick.kit.sessions import (
-    SPOOLED,
-    EventClaim,
-    answer_claim,
-    claim_event,
-    claimed_answer,
-    is_recorded_from_spool,
-    journal_opened,
-    note_seen_again,
-    recorded_elsewhere,
-)
-from tallystick.kit.wire_tap import attribute_requests, tap
-from tallystick.policy.tool_schemas import SchemaReader
-from tallystick.storage.move.foreign_stores import (
-    require_tables,
-    rows_of_openmemory,
-    rows_of_store,
-)
-from tallystick.tally.call_rules import CallKind
-from tallystick.tally.session_turns import CONTINUES, OBSERVER
+from typing import TYPE_CHECKING
+
+from tallystick.loading import late_names
+
+if TYPE_CHECKING:
+    from tallystick.kit.arguments import (
+        check_actor,
+        check_config,
+        check_count,
+        check_embedder,
+        check_flag,
+        check_model,
+        check_names,
+        check_player,
+        check_rules,
+        check_tally,
+        check_word,
+        describe_value,
+    )
+    from tallystick.kit.background import Background, JobRunning, on_close
+    from tallystick.kit.binder import ActorSource, Binder, RemoteBinder, binder_of, named_actor
+    from tallystick.kit.call_tree import (
+        UNNAMED_AGENT,
+        AnswerFacts,
+        OpenCall,
+        RootRun,
+        StreamTimes,
+        answer_summary,
+        begin_call,
+        earlier_run,
+        run_under_way,
+    )
+    from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
+    from tallystick.kit.confirmations import confirm_token, confirmed_version, refuse_unconfirmed
+    from tallystick.kit.conversations import (
+        AGENT_CONFIG,
+        conversation_context,
+        framed_pieces,
+        working_set_for,
+    )
+    from tallystick.kit.elsewhere import TallyElsewhere, run_memory_tool
+    from tallystick.kit.enforcement import (
+        claim_enforcement,
+        decide_as_person,
+        enforcing,
+        has_rules,
+        is_denial,
+        is_enforced,
+        judge_tool_call,
+        plain_arguments,
+        record_unenforced,
+        refuse_unenforced,
+        refuse_unenforced_model_call,
+        register_enforcer,
+        release_enforcement,
+        rules_requests,
+        with_optional,
+    )
+    from tallystick.kit.memory_files import FileAnswer, FilePermission, MemoryFiles
+    from tallystick.kit.plain_tools import (
+        Asking,
+        PlainApproval,
+        PlainMemoryTools,
+        ToolQuestion,
+        answer_memory_call,
+        memory_tool_specs,
+        run_memory_call,
+        text_of,
+        tool_arguments,
+    )
+    from tallystick.kit.providers import (
+        SdkProvider,
+        TapedProvider,
+        check_model_name,
+        check_pairs,
+        images_of,
+        names_in,
+        native_part,
+        response_facts,
+        split_request,
+        with_builtin_tools,
+    )
+    from tallystick.kit.rendering import (
+        ToolCall,
+        arguments_of,
+        changed_items,
+        dump_model,
+        framed_hits,
+        json_value,
+        message_item,
+        record_approval,
+        record_tool_call,
+        record_tool_error,
+        record_tool_result,
+        recordable_metadata,
+        recordable_parameters,
+        recordable_tools,
+    )
+    from tallystick.kit.request_compiling import (
+        MEMORIES,
+        MEMORY_BUDGET,
+        ContextMode,
+        RequestCompiler,
+        RequestParts,
+        memory_text,
+        note_unsent,
+        record_sent,
+    )
+    from tallystick.kit.sessions import (
+        SPOOLED,
+        EventClaim,
+        answer_claim,
+        claim_event,
+        claimed_answer,
+        is_recorded_from_spool,
+        journal_opened,
+        note_seen_again,
+        recorded_elsewhere,
+    )
+    from tallystick.kit.wire_tap import attribute_requests, tap
+    from tallystick.policy.tool_schemas import SchemaReader
+    from tallystick.storage.move.foreign_stores import (
+        require_tables,
+        rows_of_openmemory,
+        rows_of_store,
+    )
+    from tallystick.tally.call_rules import CallKind
+    from tallystick.tally.session_turns import CONTINUES, OBSERVER
+else:
+    __getattr__ = late_names(
+        "tallystick",
+        {
+            "kit.arguments": "check_actor check_config check_count check_embedder check_flag "
+            "check_model check_names check_player check_rules check_tally check_word "
+            "describe_value",
+            "kit.background": "Background JobRunning on_close",
+            "kit.binder": "ActorSource Binder RemoteBinder binder_of named_actor",
+            "kit.call_tree": "UNNAMED_AGENT AnswerFacts OpenCall RootRun StreamTimes "
+            "answer_summary begin_call earlier_run run_under_way",
+            "kit.capture": "Capture Speakers checked_speakers is_nested",
+            "kit.confirmations": "confirm_token confirmed_version refuse_unconfirmed",
+            "kit.conversations": "AGENT_CONFIG conversation_context framed_pieces working_set_for",
+            "kit.elsewhere": "TallyElsewhere run_memory_tool",
+            "kit.enforcement": "claim_enforcement decide_as_person enforcing has_rules "
+            "is_denial is_enforced judge_tool_call plain_arguments record_unenforced "
+            "refuse_unenforced refuse_unenforced_model_call register_enforcer "
+            "release_enforcement rules_requests with_optional",
+            "kit.memory_files": "FileAnswer FilePermission MemoryFiles",
+            "kit.plain_tools": "Asking PlainApproval PlainMemoryTools ToolQuestion "
+            "answer_memory_call memory_tool_specs run_memory_call text_of tool_arguments",
+            "kit.providers": "SdkProvider TapedProvider check_model_name check_pairs images_of "
+            "names_in native_part response_facts split_request with_builtin_tools",
+            "kit.rendering": "ToolCall arguments_of changed_items dump_model framed_hits "
+            "json_value message_item record_approval record_tool_call record_tool_error "
+            "record_tool_result recordable_metadata recordable_parameters recordable_tools",
+            "kit.request_compiling": "MEMORIES MEMORY_BUDGET ContextMode RequestCompiler "
+            "RequestParts memory_text note_unsent record_sent",
+            "kit.sessions": "SPOOLED EventClaim answer_claim claim_event claimed_answer "
+            "is_recorded_from_spool journal_opened note_seen_again recorded_elsewhere",
+            "kit.wire_tap": "attribute_requests tap",
+            "policy.tool_schemas": "SchemaReader",
+            "storage.move.foreign_stores": "require_tables rows_of_openmemory rows_of_store",
+            "tally.call_rules": "CallKind",
+            "tally.session_turns": "CONTINUES OBSERVER",
+        },
+    )
 
 __all__ = [
     "AGENT_CONFIG",

@@ -259,6 +259,8 @@ class MemoryContext:
 
     held: dict[str, Any] = field(default_factory=dict)
     """What extensions keep of this tally in memory, by their own name."""
+    origin: MemoryContext | None = None
+    """The context of the tally, of which this is a copy that recalls otherwise."""
 
     _absence: threading.Event = field(default_factory=threading.Event)
     """Set once it was said that the embedder is not installed."""
@@ -292,7 +294,9 @@ class MemoryContext:
     def silent(self) -> MemoryContext:
         """Return a copy that sends nothing to a remote embedder or reranker."""
         silent = replace(
-            self, reranker=self.reranker if getattr(self.reranker, "local", False) else None
+            self,
+            reranker=self.reranker if getattr(self.reranker, "local", False) else None,
+            origin=self.origin or self,
         )
         return silent if self.local_embedder else replace(silent, embedder=_Silent(self.embedder))
 
@@ -309,6 +313,7 @@ class MemoryContext:
             weights=settings.recall_weights,
             vector_search=settings.vector_search,
             corpora=cache,
+            origin=self.origin or self,
         )
         if embedder is not None:
             return replace(other, embedder=embedder, local_embedder=embedder.local, index=None)

@@ -8,14 +8,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Literal, cast, get_type_hints
+from typing import Any, Literal, cast
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from tallystick.errors import InvalidInput
 from tallystick.errors.base import explain_validation
 from tallystick.records import JsonObject
-from tallystick.records._base import BUILDS_LATER
+from tallystick.records._base import BUILDS_LATER, hints_of
 from tallystick.records.wire import wire_type
 from tallystick.tally import BoundTally
 
@@ -32,7 +32,7 @@ def arguments_of(function: Callable[..., Any], name: str) -> type[Arguments]:
 
     Keyword arguments of any name are one argument, a mapping.
     """
-    hints = get_type_hints(inspect.unwrap(function), include_extras=True)
+    hints = hints_of(function, extras=True)
     fields: dict[str, Any] = {}
     _, *parameters = inspect.signature(function).parameters.values()
     for parameter in parameters:
@@ -84,7 +84,7 @@ class Operation:
         part: Any = self.face or BoundTally
         *names, verb = self._path
         for name in names:
-            part = get_type_hints(getattr(part, name).fget)["return"]
+            part = hints_of(getattr(part, name).fget)["return"]
         return cast(Callable[..., Any], getattr(part, verb))
 
     @cached_property
@@ -95,7 +95,7 @@ class Operation:
     @cached_property
     def result(self) -> Any:
         """The annotation of what the verb returns: a record, a list of records or None."""
-        returned = get_type_hints(self.function)["return"]
+        returned = hints_of(self.function)["return"]
         return None if returned is type(None) else returned
 
     @cached_property

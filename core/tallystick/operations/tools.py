@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, get_type_hints
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
 from tallystick.memory.contradictions import disagreements_of
@@ -33,6 +33,7 @@ from tallystick.records import (
     Memory,
     declared_attributes,
 )
+from tallystick.records._base import hints_of
 from tallystick.records.escaping import as_field, as_name
 from tallystick.records.framing import ANSWER_NOTICE, NOTICE, signed_answer
 from tallystick.tally import BoundTally
@@ -65,7 +66,7 @@ class MemoryTool:
     def parameters(self) -> tuple[inspect.Parameter, ...]:
         """The parameters of the arguments that the model gives."""
         function = inspect.unwrap(self.function)
-        hints = get_type_hints(function)
+        hints = hints_of(function)
         _, *parameters = inspect.signature(function).parameters.values()
         return tuple(each.replace(annotation=hints[each.name]) for each in parameters)
 

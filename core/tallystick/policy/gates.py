@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence, Set
+from functools import cached_property, lru_cache
 from typing import Annotated, NamedTuple
 
 from pydantic import StringConstraints, TypeAdapter
@@ -39,8 +39,14 @@ class Gate:
         either = "|".join([*_alternatives(words), *patterns])
         if tokens := "|".join(_alternatives(beginnings)):
             either = "|".join(filter(None, (either, f"{_BEGINNING}(?:{tokens})")))
-        form = TypeAdapter(Annotated[str, StringConstraints(pattern=f"(?is)(?:{either})")])
-        self._holds = form.validator.isinstance_python
+        self._pattern = f"(?is)(?:{either})"
+
+    @cached_property
+    def _holds(self) -> Callable[[str | bytes], bool]:
+        # With the first text that gets here: most texts pass the gate of all rules, and to compile
+        # those of their groups takes longer than to look through a page.
+        form = TypeAdapter(Annotated[str, StringConstraints(pattern=self._pattern)])
+        return form.validator.isinstance_python
 
     def opens(self, text: str | bytes) -> bool:
         """Return True if a text, or JSON text, contains one of the words, case aside; also if it is
@@ -70,17 +76,22 @@ def gates_of(rules: tuple[Rule, ...]) -> Gates:
     """Return the gates of rules: made once, because that takes longer than to open a tally."""
     # Most rules have words that hardly any text has: those are looked for all at once, then by
     # group.
-    rare = [rule for rule in rules if rule.keywords and not _FREQUENT & {*rule.keywords}]
+    rare = [rule for rule in rules if _is_rare(rule)]
     groups = [rare[at : at + _GROUP] for at in range(0, len(rare), _GROUP)]
     words = _words(rules)
     begins = _words_of(rules, begins=True)
-    beginnings = [word for word in begins if not any(other in word for other in words or ())]
+    among = frozenset(words or ())
+    beginnings = [word for word in begins if word not in among and not _holds_other(word, among)]
     return Gates(
-        frequent=[rule for rule in rules if rule not in rare],
+        frequent=[rule for rule in rules if not _is_rare(rule)],
         rare_gate=_gate_of(rare),
         rare=[(_gate_of(group), group) for group in groups],
         gate=None if words is None else Gate(words, *_WHOLE.values(), beginnings=beginnings),
     )
+
+
+def _is_rare(rule: Rule) -> bool:
+    return bool(rule.keywords) and not _FREQUENT & {*rule.keywords}
 
 
 def _gate_of(rules: Sequence[Rule]) -> Gate:
@@ -133,4 +144,15 @@ def _words(rules: Iterable[Rule]) -> list[str] | None:
         if not rule.keywords:
             return None
     words |= _words_of(rules, begins=False) - _WHOLE.keys()
-    return [word for word in words if not any(other != word and other in word for other in words)]
+    return [word for word in words if not _holds_other(word, words)]
+
+
+def _holds_other(word: str, words: Set[str]) -> bool:
+    """Return True if a part of a word is one of `words`, which are hundreds and short."""
+    size = len(word)
+    return any(
+        word[start:end] in words
+        for start in range(size)
+        for end in range(start + 1, size + 1)
+        if end - start < size
+    )

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from importlib import import_module
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 from tallystick.ranking.sentences import excerpt
@@ -140,14 +141,22 @@ def _joints(language: str) -> frozenset[str]:
     return frozenset(word for word in words if word.isalpha())
 
 
+@lru_cache(maxsize=64)
 def _table(language: str) -> dict[str, Any] | None:
-    """Return the library's table of a language; None where it has none."""
-    try:
-        module = import_module(f"dateparser.data.date_translation_data.{language}")
-    except ImportError:
-        return None
-    table: dict[str, Any] = module.info
-    return table
+    """Return the library's table of a language; None where it has none.
+
+    The file is loaded by itself: its package loads all of the library, which few queries need.
+    """
+    library = find_spec("dateparser")
+    for folder in (library and library.submodule_search_locations) or ():
+        file = Path(folder, "data", "date_translation_data", f"{language}.py")
+        spec = spec_from_file_location(f"_dates_{language}", file) if file.is_file() else None
+        if spec is not None and spec.loader is not None:
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            table: dict[str, Any] = module.info
+            return table
+    return None
 
 
 @lru_cache(maxsize=64)

@@ -59,14 +59,16 @@ def listed_words(language: str) -> frozenset[str]:
     """
     from stopwordsiso import stopwords  # type: ignore[import-untyped,unused-ignore]
 
-    plain = {
-        re.sub(r"['\u2019](?:s|re|ve|ll|d|m)$|['\u2019]", "", form)
-        for word in stopwords(language)
-        if (form := unicodedata.normalize("NFKC", word.casefold()))
-    }
-    return frozenset(
-        word for each in plain for word in (each, fold_accents(each)) if word.isalpha()
-    )
+    plain: set[str] = set()
+    for word in stopwords(language):
+        # Half of all words are plain letters: the first question of a process reads every list.
+        form = word.lower() if word.isascii() else unicodedata.normalize("NFKC", word.casefold())
+        if not form.isalpha():
+            form = re.sub(r"['\u2019](?:s|re|ve|ll|d|m)$|['\u2019]", "", form)
+        plain.add(form)
+        if not form.isascii():
+            plain.add(fold_accents(form))
+    return frozenset(filter(str.isalpha, plain))
 
 
 @cache

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any
 
-from tallystick.compiler import diff_compiled
+from tallystick import compiler
 from tallystick.records import (
     CompilationRequest,
     CompiledContext,
@@ -143,7 +143,7 @@ def diff_steps(
     compiles = [_load_compiled(entries) for entries in (old, new)]
     compared = None
     if compiles[0] is not None and compiles[1] is not None:
-        compared = diff_compiled(compiles[0], compiles[1])
+        compared = compiler.diff_compiled(compiles[0], compiles[1])
     elif any("compiled" in entries for entries in (old, new)):
         notes.append("only one of them compiled a context that is kept")
     lines = {}

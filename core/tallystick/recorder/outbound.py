@@ -35,7 +35,7 @@ from tallystick.ports import (
     forbid_inside_transaction,
 )
 from tallystick.provider_errors import MODEL, sort_error
-from tallystick.recorder import RecorderContext, Recordings, Run
+from tallystick.recorder import RecorderContext, Run
 from tallystick.recorder.payloads import seal
 from tallystick.records import (
     Actor,
@@ -347,6 +347,8 @@ class _Exchange:
             pause = min(2 * pause, 0.5)
         self._call_id, self._begun, self._is_open = row.id, time.monotonic(), True
         if subject.run is None:
+            from tallystick.recorder import Recordings
+
             recordings = Recordings(outbound.recorder, subject.actor, counter=outbound.counter)
             subject.run = recordings.start_run(
                 RUN_NAME,

@@ -21,7 +21,6 @@ from tallystick.recorder.answers import (
     quotes_of,
     uses_of,
 )
-from tallystick.recorder.bundle import bundle
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.payloads import DOMAIN, storable_text, unseal
 from tallystick.recorder.receipts import receipt_about, receipts_of, with_texts
@@ -504,6 +503,8 @@ class Recordings:
         It contains the payloads that are kept: redacted payloads stay redacted. Raises NotFound;
         InvalidInput and MissingExtra for the key.
         """
+        from tallystick.recorder.bundle import bundle
+
         stream = run_stream(run_id)
         with self._read() as connection:
             run, scope_id = self._find_run(connection, run_id)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Any, NamedTuple
 
-from tallystick.compiler import compile_context, diff_compiled, prompt_text
+from tallystick import compiler
 from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.policy.rules import check_rules
 from tallystick.ports import TokenCounter
@@ -182,7 +182,7 @@ def _compare_recompiled(
             "the same digest"
         ]
     request = CompilationRequest.load(_payload(run, step, by_kind, "compile_request"))
-    again = compile_context(request, counter=counter)
+    again = compiler.compile_context(request, counter=counter)
     if again.id == stored.id:
         return []
     return [f"compiling again gave {again.id}, the receipt says {stored.id}"]
@@ -200,7 +200,7 @@ def _replay_with_changes(
     before = CompiledContext.load(_payload(run, step, by_kind, "compiled"))
     original = CompilationRequest.load(_payload(run, step, by_kind, "compile_request"))
     changed = _change_request(original, recipe)
-    after = compile_context(changed, counter=counter)
+    after = compiler.compile_context(changed, counter=counter)
     request = plain(render(after))
     response = None if call is None else plain(call(json.loads(json.dumps(request))))
     warnings = [] if before.coverage != "recalled" else [_ONLY_ADDED]
@@ -216,7 +216,7 @@ def _replay_with_changes(
         request_matches=None,
         response_matches=_response_matches(by_kind, response) if call is not None else None,
         response_diff=_response_diff(by_kind, response) if call is not None else (),
-        diff=diff_compiled(before, after),
+        diff=compiler.diff_compiled(before, after),
         prompt_diff=tuple(_prompt_diff(before, after)),
         warnings=tuple(warnings),
     )
@@ -224,7 +224,7 @@ def _replay_with_changes(
 
 
 def _prompt_diff(before: CompiledContext, after: CompiledContext) -> Iterator[str]:
-    old, new = (prompt_text(compiled).splitlines() for compiled in (before, after))
+    old, new = (compiler.prompt_text(compiled).splitlines() for compiled in (before, after))
     return unified_diff(old, new, "recorded", "recompiled", lineterm="", n=1)
 
 

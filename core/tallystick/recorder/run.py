@@ -20,7 +20,7 @@ from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Any, ClassVar, Literal, NamedTuple, Self, get_args, overload
 
-from tallystick.compiler import prefix_reuse
+from tallystick import compiler
 from tallystick.costs import Cost
 from tallystick.errors import (
     ApprovalRequired,
@@ -404,7 +404,7 @@ class Run(_Recorded):
         with self._guard:
             before = self._compiled.get(compiled.coverage)
             self._compiled[compiled.coverage] = compiled
-        return prefix_reuse(before, compiled)
+        return compiler.prefix_reuse(before, compiled)
 
     def step(
         self,

@@ -6,13 +6,13 @@ Whoever captures for an adapter meets them too: the agent's run goes on, and the
 large is counted and named in the health of the recorder.
 """
 
-from __future__ import annotations
-
 import builtins
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_type_hints
@@ -40,6 +40,7 @@ from tallystick.records.times import DatetimeOf
 from tallystick.records.wire import Wire, wire_type
 
 T = TypeVar("T")
+_UNCHANGING = frozenset({str, int, bool, float, bytes, frozenset, type(None)})
 
 LONGEST_NAME = 1_000
 """Characters of a tag, a speaker, a subject, a category, a conversation, an idempotency key,
@@ -166,6 +167,17 @@ class Record(BaseModel):
         return self.load(
             {**{name: getattr(self, name) for name in type(self).model_fields}, **changes}
         )
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Return a copy with mappings of its own: nothing else in a record can be changed. Each
+        default that is a record is copied so.
+        """
+        copied = self.__copy__()
+        fields = vars(copied)
+        for name, value in fields.items():
+            if type(value) not in _UNCHANGING:
+                fields[name] = deepcopy(value, memo) if value else type(value)()
+        return copied
 
     @classmethod
     def load(cls, data: Any) -> Self:
@@ -350,28 +362,56 @@ def _spell_options(function: Callable[..., Any]) -> None:
     function.__annotations__.update(hints)
 
 
+class _NamesOf(dict[str, Any]):
+    """The names of a module, also those that it loads when they are first asked for."""
+
+    def __init__(self, module: str) -> None:
+        self._module = sys.modules[module]
+
+    def __missing__(self, name: str) -> Any:
+        if not hasattr(self._module, name):
+            raise KeyError(name)
+        return getattr(self._module, name)
+
+
+def hints_of(function: Callable[..., Any], *, extras: bool = False) -> dict[str, Any]:
+    """Return the annotations of a function, evaluated in its module, which may load some of its
+    names when they are first asked for (`late_names`); with `extras` also what `Annotated` adds.
+    """
+    function = inspect.unwrap(function)
+    return get_type_hints(function, None, _NamesOf(function.__module__), include_extras=extras)
+
+
 def _check_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
     _spell_options(function)
-    names = list(inspect.signature(function).parameters)
-    if len(names) == 1:  # the instance alone
+    # Read off the code: each start would make the signatures of all verbs, and calls few.
+    code = inspect.unwrap(function).__code__
+    takes_more = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if code.co_argcount + code.co_kwonlyargcount == 1 and not takes_more:  # the instance alone
         return function
 
     @cache
-    def check() -> tuple[Callable[..., Any], dict[str, tuple[str, ...]]]:
+    def check() -> tuple[Callable[..., Any], list[str], dict[str, tuple[str, ...]]]:
+        names = list(inspect.signature(function).parameters)
+
         # Only the arguments: an error of the method itself is never taken for one of its caller.
         @wraps(function)
         def arguments(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             return args, kwargs
 
+        hints = hints_of(function, extras=True)
         # The first one is the instance, or the class.
-        arguments.__annotations__ = {**function.__annotations__, names[0]: Any}
-        hints = get_type_hints(function, include_extras=True)
+        arguments.__annotations__ = {**hints, names[0]: Any}
         ids = {name: kinds for name in names if (kinds := _kinds_of_id(hints.get(name)))}
-        return validate_call(config=ConfigDict(arbitrary_types_allowed=True))(arguments), ids
+        return (
+            validate_call(config=ConfigDict(arbitrary_types_allowed=True))(arguments),
+            names,
+            ids,
+        )
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        validate, ids = check()
+        validate, names, ids = check()
         try:
             args, kwargs = validate(*args, **kwargs)
         except ValidationError as error:

@@ -1,7 +1,5 @@
 """Arguments that several verbs take, each with the description that surfaces show."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated, Any, Final, Literal
 

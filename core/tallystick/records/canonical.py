@@ -5,8 +5,6 @@ Every digest names its algorithm and its domain, so that a digest of one kind ne
 another.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

@@ -2,8 +2,6 @@
 CompiledContext.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import tzinfo
 from typing import Any, Literal, Self, get_args

@@ -7,8 +7,6 @@ backslash or `&lt;` breaks a mark, a hidden character is shown by its number. Ev
 time in proportion to the text.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence

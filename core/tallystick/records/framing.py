@@ -7,8 +7,6 @@ the given keys gives, a frame is somebody's own text and is kept whole: a mark t
 frame that was altered, one that was cut. The answers of memory tools have a code in the same way.
 """
 
-from __future__ import annotations
-
 import ast
 import hmac
 import json

@@ -1,7 +1,5 @@
 """The graph: names that stand for other entities."""
 
-from __future__ import annotations
-
 from tallystick.records._base import Record
 
 

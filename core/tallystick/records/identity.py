@@ -2,8 +2,6 @@
 a caller in over a network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -122,7 +120,7 @@ class Scope(Record):
         return str(self)
 
     @classmethod
-    def parse(cls, value: str | Scope) -> Scope:
+    def parse(cls, value: "str | Scope") -> "Scope":
         """Read a scope from its text. Raises InvalidScope."""
         if isinstance(value, Scope):
             return value
@@ -143,7 +141,7 @@ class Scope(Record):
         return {"kind": kind, "key": key, "organization": unquote(organization) if slash else None}
 
     @classmethod
-    def diary(cls, user: str, agent: str, project: str, organization: str | None = None) -> Scope:
+    def diary(cls, user: str, agent: str, project: str, organization: str | None = None) -> "Scope":
         """Return the diary of one agent of one principal in one project."""
         key = "/".join(quote(part, safe="") for part in (user, agent, project))
         return cls(kind="diary", key=key, organization=organization)
@@ -157,7 +155,7 @@ class Scope(Record):
         user, agent, project = (unquote(part) for part in parts)
         return Diary(user, agent, project)
 
-    def within(self, organization: str | None) -> Scope:
+    def within(self, organization: str | None) -> "Scope":
         """Return this scope as seen from `organization`, if it does not name one itself."""
         if self.organization is not None or organization is None:
             return self
@@ -283,11 +281,11 @@ class Actor(Record):
         """True if a person is there, or it is a caller in this process who answers for that."""
         return self.credential is None or self.credential.is_attended
 
-    def on(self, surface: str) -> Actor:
+    def on(self, surface: str) -> "Actor":
         """Return the same actor, coming through `surface`."""
         return self.model_copy(update={"surface": surface})
 
-    def traced(self, *, request_id: str | None = None, session_id: str | None = None) -> Actor:
+    def traced(self, *, request_id: str | None = None, session_id: str | None = None) -> "Actor":
         """Return the same actor, serving a request or in a session; an omitted id stays as it
         is.
         """
@@ -297,7 +295,7 @@ class Actor(Record):
             request_id=request_id or self.request_id, session_id=session_id or self.session_id
         )
 
-    def within_act(self, correlation_id: str) -> Actor:
+    def within_act(self, correlation_id: str) -> "Actor":
         """Return the same actor, whose changes are parts of one act: a repair, a purge."""
         return self.model_copy(update={"correlation_id": correlation_id})
 
@@ -307,7 +305,7 @@ class Actor(Record):
         """
         return Scope.diary(self.user, self.agent or "", project, self.organization)
 
-    def same_as(self, other: Actor) -> bool:
+    def same_as(self, other: "Actor") -> bool:
         """Return True if the other is the same actor, whatever its surface, request and session."""
         plain = {
             "surface": "",
@@ -324,7 +322,7 @@ class Actor(Record):
         """The scope that belongs to this principal alone."""
         return Scope(kind="private", key=self.user, organization=self.organization)
 
-    def home(self, scope: str | Scope | None = None) -> Scope:
+    def home(self, scope: str | Scope | None = None) -> "Scope":
         """Return the scope to work in: `scope` within this actor's organization, else the private
         one.
         """
@@ -407,7 +405,7 @@ class AccessToken(Persisted):
             is_agents=self.actor.agent is not None,
         )
 
-    def caller(self, surface: str) -> Actor:
+    def caller(self, surface: str) -> "Actor":
         """Return the actor who comes in with it through `surface`."""
         return self.actor.replace(surface=surface, credential=self.credential)
 

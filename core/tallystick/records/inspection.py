@@ -2,8 +2,6 @@
 a promotion or sharing changes.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from tallystick.records._base import JsonObject, Record

@@ -1,7 +1,5 @@
 """Kinds of memories, and the attributes that each declares."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta, tzinfo
 from difflib import get_close_matches
@@ -19,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from tallystick.errors import InvalidRecord
 from tallystick.errors.base import explain_validation
-from tallystick.records._base import JsonObject, tuple_of
+from tallystick.records._base import BUILDS_LATER, JsonObject, tuple_of
 from tallystick.records.times import microseconds, moment_text, plain_moment
 from tallystick.records.wire import Wire
 
@@ -70,7 +68,7 @@ object.
 class _Attributes(BaseModel):
     """Base of the shipped attribute models: known fields are checked, unknown ones kept."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, defer_build=BUILDS_LATER)
 
 
 TaskStatus = Literal["todo", "doing", "blocked", "review", "done", "cancelled"]

@@ -3,8 +3,6 @@
 Nothing in an answer is an instruction: checks and people decide what of it is carried out.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

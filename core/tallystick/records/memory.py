@@ -2,8 +2,6 @@
 return.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Annotated, Literal, Self, get_args

@@ -1,7 +1,5 @@
 """A model's answer in no provider's form, and its cost."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Rules, approvals, decisions and the stable reason codes; spaces and their members."""
 
-from __future__ import annotations
-
 from datetime import tzinfo
 from typing import Any, Literal, Self, get_args
 

@@ -5,8 +5,6 @@ A proposal is the suggestion of a model. Nothing in it is an instruction: checks
 what of it is carried out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal
 

@@ -2,8 +2,6 @@
 answers about a step, and the results of verifying and replaying.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from tallystick.records._base import Json, JsonObject, Persisted, Record

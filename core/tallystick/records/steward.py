@@ -1,7 +1,5 @@
 """Stewardship: measures, health, alerts and events of a tally, and what was repaired."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -238,7 +236,7 @@ class ComparedRun(Record):
         """True if the new one is not slow, and has no wrong target."""
         return not self.is_slow and not self.wrong
 
-    def plus(self, other: ComparedRun) -> ComparedRun:
+    def plus(self, other: "ComparedRun") -> "ComparedRun":
         """Return both together."""
         return ComparedRun(
             **{name: getattr(self, name) + getattr(other, name) for name in type(self).model_fields}

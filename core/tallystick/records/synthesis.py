@@ -1,7 +1,5 @@
 """Synthesis: documents that are made of memory, from the request to what is kept of them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -58,7 +56,7 @@ class OutlineSection(Record):
     """Only memories of these kinds are evidence for it."""
     communities: bool = False
     """True for a section that also has what each community of the graph is about."""
-    sections: tuple[OutlineSection, ...] = ()
+    sections: tuple["OutlineSection", ...] = ()
 
 
 class SynthesisRequest(Record):
@@ -74,7 +72,7 @@ class SynthesisRequest(Record):
     source_ids: Annotated[SourceIds, Field(max_length=1_000)] = ()
     entity_ids: Annotated[MemoryIds, Field(max_length=1_000)] = ()
     freshness: SynthesisFreshness = SynthesisFreshness()
-    outline: tuple[OutlineSection, ...] = ()
+    outline: tuple["OutlineSection", ...] = ()
     format: SynthesisFormat = "json"
     section_tokens: Annotated[int, Field(ge=100, le=20_000)] = 2_000
 

@@ -1,7 +1,5 @@
 """The types of arguments where they arrive as JSON, read from the signatures of verbs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_

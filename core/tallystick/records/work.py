@@ -1,7 +1,5 @@
 """Work: tasks and plans as they are listed, and what is answered about them."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from tallystick.records._base import Record

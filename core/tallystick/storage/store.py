@@ -68,7 +68,8 @@ class Store:
             )
             database.attached.blobs, database.attached.at_least = blobs, blobs_from
             try:
-                migrating(database)
+                if not migrate.is_current(database):
+                    migrating(database)
             except BaseException:
                 database.close()
                 raise

@@ -12,8 +12,6 @@ from pydantic import SkipValidation
 
 from tallystick import compiler
 from tallystick.access import Approvals, GuardedCall, require_no_widening
-from tallystick.compiler import compile_context
-from tallystick.compiler.outline import frame_bodies
 from tallystick.errors import ActionDenied, RequestDenied
 from tallystick.memory import WorkingMemory
 from tallystick.memory.held_changes import with_changes
@@ -212,7 +210,7 @@ def _compile_measured(
     prepared = compiler.prepare(request)
     relevance = _relevance(services, request, compiler.visible_items(prepared))
     measured = request.model_copy(update={"relevance": relevance})
-    compiled = compile_context(
+    compiled = compiler.compile_context(
         measured, counter=services.counter(measured.model), prepared=prepared
     )
     return measured, _with_codes(services, compiled, home)
@@ -269,6 +267,8 @@ def _require_receipts(
 
 
 def _with_codes(services: Services, compiled: CompiledContext, home: Scope) -> CompiledContext:
+    from tallystick.compiler.outlines import frame_bodies
+
     bodies = frame_bodies(compiled)
     if not any(bodies):
         return compiled

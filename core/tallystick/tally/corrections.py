@@ -102,7 +102,9 @@ class Corrections(Part):
         with self._view._observe_call("memory_write", "correct") as call:
             if mode == "apply":
                 self._view._admit("forget" if correction == "delete" else "modify")
-            result = memory.correct(
+            from tallystick.memory.correct import correct
+
+            result = correct(
                 self._view._services.memory,
                 self._view._traced_actor,
                 memory_id,

@@ -19,11 +19,7 @@ from tallystick.memory.item_summaries import queue_wishes, read_summaries
 from tallystick.policy.rules import CALLS, check_rules
 from tallystick.policy.tool_schemas import read_by_schema
 from tallystick.ranking import UNRELATED, quantise
-from tallystick.recorder import (
-    Run,
-    current_run,
-    current_step,
-)
+from tallystick.recorder import Run, current_run, current_step
 from tallystick.records import (
     Compaction,
     CompilationRequest,
@@ -237,9 +233,13 @@ def explore(
             explored = modes[mode](context, view.actor, view.scope, around, depth, limit)
         elif mode == "dependencies":
             middle = view.scope if around is None else around
-            explored = memory.dependencies(context, view.actor, middle, limit=limit)
+            from tallystick.memory.dependencies import dependencies
+
+            explored = dependencies(context, view.actor, middle, limit=limit)
         else:
-            explored = memory.explore(
+            from tallystick.memory.explore import explore as explore_memories
+
+            explored = explore_memories(
                 context,
                 view.actor,
                 around,
@@ -302,7 +302,9 @@ def working_set(
         pause=round(settings.session_pause_hours * 3600),
     )
     with view._observe_call("memory_read", "working_set") as call:
-        chosen = memory.working_set(
+        from tallystick.memory.working_set import working_set as choose
+
+        chosen = choose(
             view._services.memory,
             view.actor,
             readable,

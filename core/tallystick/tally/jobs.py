@@ -58,7 +58,7 @@ class Jobs(Part):
             reason=reason,
             idempotency_key=idempotency_key,
         )
-        self._view._services.background.wake()
+        self._view._services.wake()
         return requeued
 
     def cancel(

@@ -23,7 +23,6 @@ from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import journal
 from tallystick.tally.captured_turns import Captured, TurnsOfRun
 from tallystick.tally.memory_view import MemoryView
-from tallystick.tally.recordings import BoundRecordings
 from tallystick.tally.session_turns import (
     CONTINUES,
     captured_turn,
@@ -122,6 +121,8 @@ def keep_tool_output(
     does.
     """
     require_reason(reason)
+    from tallystick.tally.recordings import BoundRecordings
+
     recordings = BoundRecordings(view)
     record = recordings.step(step if isinstance(step, str) else step.id)
     run = recordings.run(record.run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,9 +21,9 @@ from tallystick.memory.documents import (
     memory_of_document,
 )
 from tallystick.memory.fields import labels_of
-from tallystick.memory.recall import Recalled
+from tallystick.memory.recall import Recalled, recall
 from tallystick.ranking import RecallWeights
-from tallystick.recorder import Recordings, current_run
+from tallystick.recorder import current_run
 from tallystick.records import (
     MOST_RESULTS,
     Actor,
@@ -85,6 +85,9 @@ from tallystick.tally.observed_calls import (
 from tallystick.tally.services import Services
 from tallystick.tally.spellings import respell_argument
 
+if TYPE_CHECKING:
+    from tallystick.recorder import Recordings
+
 RememberMode = Annotated[
     Literal["auto", "sync", "async", "raw"],
     Field(description="Where the tally learns: leave a job, wait for it, or learn nothing."),
@@ -129,6 +132,8 @@ class MemoryView:
 
     @property
     def _recordings(self) -> Recordings:
+        from tallystick.recorder import Recordings
+
         return Recordings(self._services.recorder, self.actor, counter=self._services.counter)
 
     @property
@@ -165,9 +170,8 @@ class MemoryView:
         return WorkingMemory(self._services.memory, actor, self.scope, run_id, thread)
 
     def _wake_worker(self) -> None:
-        """Wake the background after a write: `Background.wake`, without its detour at every one."""
-        for event in (each for each in self._services.background.wakes if not each.is_set()):
-            event.set()
+        """Wake the background after a write."""
+        self._services.wake()
 
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         """Return the id that `text` is a part of, among what this actor may see."""
@@ -294,7 +298,9 @@ class MemoryView:
             call.mode = mode
             new = [self._new_memory(item, call) for item in items]
             self._admit("write", count=len(new))
-            results = memory.remember(
+            from tallystick.memory.remember import remember
+
+            results = remember(
                 self._services.memory,
                 self._traced_actor,
                 self.scope,
@@ -409,7 +415,7 @@ class MemoryView:
             )
             context = self._services.memory
             recalled = (
-                memory.recall(context, self.actor, readable, query, request)
+                recall(context, self.actor, readable, query, request)
                 if query.strip() or not request.filters
                 else memory.newest(context, self.actor, readable, request)
             )
@@ -593,7 +599,9 @@ class MemoryView:
         Raises NotFound.
         """
         self._admit("inspect")
-        inspection = memory.inspect(self._services.memory, self.actor, memory_id)
+        from tallystick.memory.inspect import inspect
+
+        inspection = inspect(self._services.memory, self.actor, memory_id)
         if isinstance(inspection, SourceInspection):
             return inspection
         uses = self._recordings.uses(inspection.id, most=_USES)
@@ -611,7 +619,9 @@ class MemoryView:
     def history(self, memory_id: MemoryId) -> list[HistoryEntry]:
         """Return everything that happened to a memory, oldest first. Raises NotFound."""
         self._admit("read")
-        return memory.history(self._services.memory, self.actor, memory_id)
+        from tallystick.memory.history import history
+
+        return history(self._services.memory, self.actor, memory_id)
 
     def _new_memory(
         self, item: NewMemory | Document | Mapping[str, Any] | str, call: ObservedCall

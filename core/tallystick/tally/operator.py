@@ -519,5 +519,5 @@ class Operator:
             )
         finally:
             self._services.drop_caches()
-            self._services.background.wake()
+            self._services.wake()
         return result

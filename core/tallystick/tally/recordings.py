@@ -103,7 +103,7 @@ def enqueue_replay(
         return job
 
     job = store.database.write(unit, name="replay.enqueue", writes=Writes.of(scope))
-    services.background.wake()
+    services.wake()
     return job
 
 

@@ -11,9 +11,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict
 
 from pydantic import SkipValidation
 
@@ -28,8 +28,6 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.extension import Extension, load_extensions
-from tallystick.jobs import Background, Chore
-from tallystick.jobs.item_summaries import ItemSummaries, ItemSummaryHandler
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.policy.engines import KingfisherFinder
@@ -66,9 +64,11 @@ from tallystick.tally.operation_meter import OperationMeter
 from tallystick.tally.session_turns import Sessions
 from tallystick.tokens import counter_for
 from tallystick.tokens.prices import PriceTable
-from tallystick.upkeep import retention
-from tallystick.upkeep.erase import finish
-from tallystick.upkeep.retention import RETENTION, RetentionHandler, enqueue_retention
+from tallystick.upkeep.unfinished import finish_erasure
+
+if TYPE_CHECKING:
+    from tallystick.jobs import Background, Handler
+    from tallystick.upkeep.retention import RetentionHandler, Windows
 
 _DAY_US = 24 * 3600 * 1_000_000
 _OWNER = "owner"
@@ -169,7 +169,7 @@ class Services:
         """Wire the rooms on an open store, recover what a dead process left, start the worker."""
         embedder, background = options.get("embedder"), options.get("background", True)
         self.store = store
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self._counters: dict[str | None, TokenCounter] = {}
         self.closing: list[Callable[[], object]] = []
         """Called when the tally is closed, before anything of it is."""
@@ -259,12 +259,42 @@ class Services:
             self.memory, settings, self.recorder, prices=self.prices, counter=self.counter
         )
         note_consent(store, self.memory, owner or Actor(user="tallystick", surface="open"))
-        self._retains = background and store.database.unwritable is None
-        self._retention = RetentionHandler(self.memory, lambda: self.windows, self.drop_caches)
-        self.background = Background(
+        self.handlers: Callable[[], list[Handler]] = list
+        """Makes those who carry out jobs by the verbs of the tally; set by the tally."""
+        self._background: Background | None = None
+        self._works = background
+        self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
+        weakref.finalize(self, store.location.remove_temporary)
+        if store.database.unwritable is None:
+            self._finish_erasure()
+        # Held by the store: not to keep the services alive.
+        store.database.on_fork(partial(_abandon, weakref.ref(self)))
+
+    def start(self) -> None:
+        """Start the worker, in a process that has one."""
+        if self._works and self.store.database.unwritable is None:
+            self.background.worker().start()
+
+    @property
+    def background(self) -> Background:
+        """The follow-up work of the tally, wired when it is first asked for: most commands and
+        hooks leave it to a process that works.
+        """
+        with self._guard:
+            if self._background is None:
+                self._background = self._wire_background()
+            return self._background
+
+    def _wire_background(self) -> Background:
+        from tallystick.jobs import Background, Chore
+        from tallystick.jobs.item_summaries import ItemSummaries, ItemSummaryHandler
+        from tallystick.upkeep.retention import enqueue_retention
+
+        background = Background(
             self.memory,
             [
                 self._retention,
+                *self.handlers(),
                 ItemSummaryHandler(self.memory, self.outbound),
                 *(
                     handler
@@ -288,23 +318,23 @@ class Services:
                 Chore(lambda: recover_interrupted_runs(self.recorder), _MINUTE, first=_MINUTE),
                 Chore(lambda: self.take_spooled(), _MINUTE, first=_MINUTE),
             ],
-            eager=settings.vector_search == "chroma" or bool(settings.chroma),
+            eager=self.settings.vector_search == "chroma" or bool(self.settings.chroma),
         )
         for extension in self.extensions:
-            self.background.add_chores(extension.chores(self.memory, self.background))
-        self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
-        weakref.finalize(self, store.location.remove_temporary)
-        if store.database.unwritable is None:
-            self._finish_erasure()
-        # Held by the store: not to keep the services alive.
-        store.database.on_fork(partial(_abandon, weakref.ref(self)))
-        if background and store.database.unwritable is None:
-            self.background.worker().start()
+            background.add_chores(extension.chores(self.memory, background))
+        return background
+
+    def wake(self) -> None:
+        """Let the workers of this process, if it has any, look for work at once."""
+        if self._background is not None:
+            self._background.wake()
 
     def keep_retention(self) -> None:
         """Carry out the retention of this day where no process has, for two seconds at most: else
         it would never reach a tally of hooks and scripts alone.
         """
+        from tallystick.upkeep.retention import RETENTION, enqueue_retention
+
         self._retention.until = time.monotonic() + _RETENTION_AT_CLOSE
         try:
             if (job_id := enqueue_retention(self.memory)) is not None:
@@ -320,14 +350,22 @@ class Services:
         use them.
         """
         try:
-            finish(self.memory)
+            finish_erasure(self.memory)
         except StorageError as error:
             get_logger("upkeep").warning("erase.unfinished", error=type(error).__name__)
 
+    @cached_property
+    def _retention(self) -> RetentionHandler:
+        from tallystick.upkeep.retention import RetentionHandler
+
+        return RetentionHandler(self.memory, lambda: self.windows, self.drop_caches)
+
     @property
-    def windows(self) -> retention.Windows:
+    def windows(self) -> Windows:
         """The retention windows of the settings, in days."""
-        return retention.windows_of(self.settings)
+        from tallystick.upkeep.retention import windows_of
+
+        return windows_of(self.settings)
 
     def counter(self, model: str | None) -> TokenCounter:
         """Return the token counter for `model`, created once."""
@@ -358,11 +396,12 @@ class Services:
         if self.store.database.is_inherited:
             self.store.database.close()
             return
+        works = self._works and self.store.database.unwritable is None
         parts = [
             *self.closing,
             self.recorder.close_subscriptions,
-            self.background.stop,
-            *([self.keep_retention] if self._retains else []),
+            *([] if self._background is None else [self._background.stop]),
+            *([self.keep_retention] if works else []),
             self.memory.corpora.drop,
             self.gate.flush,
             self.meter.flush,

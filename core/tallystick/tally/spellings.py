@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from inspect import getattr_static
-from typing import get_type_hints
 
 from tallystick.errors import UnknownName
 from tallystick.extension import load_extensions
+from tallystick.records._base import hints_of
 from tallystick.settings import Settings
 
 _VERBS: Mapping[str, str] = {
@@ -93,6 +93,6 @@ def _part_of(bound: type, name: str) -> object:
     if name.startswith("_") or name in _NO_PARTS:
         return None
     member = getattr_static(bound, name)
-    if isinstance(member, property):
-        return get_type_hints(member.fget)["return"]
+    if isinstance(member, property) and member.fget is not None:
+        return hints_of(member.fget)["return"]
     return getattr(member, "face", None)

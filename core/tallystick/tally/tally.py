@@ -9,12 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, Unpack
 
-from tallystick.access import AccessTokens, authenticate
-from tallystick.checkpoints import Threads
 from tallystick.errors import Denied, InvalidInput, ReadOnlyTally, UnknownName
-from tallystick.jobs import Drained, Worker
-from tallystick.memory import Items
-from tallystick.memory.reconcile import Reconciled
+from tallystick.loading import late_names
 from tallystick.ports import Clock, Ids, SystemClock, TokenCounter, UuidIds
 from tallystick.records import (
     AccessDecision,
@@ -30,26 +26,50 @@ from tallystick.records import (
     tuple_of,
 )
 from tallystick.settings import Settings
-from tallystick.storage import Location, Store
-from tallystick.storage.engine.blob_stores import open_blobs
+from tallystick.storage import Database, Location, Store
 from tallystick.storage.rows import scopes
 from tallystick.tally import daily_verbs, model_calls
-from tallystick.tally.approvals import BoundApprovals
-from tallystick.tally.async_view import AsyncBoundTally
 from tallystick.tally.call_rules import CallFacts
-from tallystick.tally.corrections import Corrections
-from tallystick.tally.jobs import Jobs
 from tallystick.tally.kept_turns import keep_tool_output, keep_turn
 from tallystick.tally.memory_view import MemoryView
-from tallystick.tally.operator import Operator
-from tallystick.tally.recordings import BoundRecordings, ReplayHandler
-from tallystick.tally.reviews import Reviews
 from tallystick.tally.services import OpenOptions, Services, record_owner
-from tallystick.tally.spaces import BoundSpaces
 from tallystick.tally.spellings import respell_argument, unknown_verb
 from tallystick.tally.spooled import take_spooled
-from tallystick.upkeep.backup import backup_beside, migrate_database, restore
-from tallystick.upkeep.migration import migrate_tally
+
+if TYPE_CHECKING:
+    from tallystick.access import AccessTokens
+    from tallystick.checkpoints import Threads
+    from tallystick.jobs import Drained, Handler, Worker
+    from tallystick.memory import Items
+    from tallystick.memory.reconcile import Reconciled
+    from tallystick.tally.approvals import BoundApprovals
+    from tallystick.tally.async_view import AsyncBoundTally
+    from tallystick.tally.corrections import Corrections
+    from tallystick.tally.jobs import Jobs
+    from tallystick.tally.operator import Operator
+    from tallystick.tally.recordings import BoundRecordings
+    from tallystick.tally.reviews import Reviews
+    from tallystick.tally.spaces import BoundSpaces
+else:
+    # The parts of a tally, of which a process uses few: each loads when it is first asked for.
+    __getattr__ = late_names(
+        "tallystick",
+        {
+            "access": "AccessTokens",
+            "checkpoints": "Threads",
+            "jobs": "Drained Worker",
+            "memory": "Items",
+            "memory.reconcile": "Reconciled",
+            "tally.approvals": "BoundApprovals",
+            "tally.async_view": "AsyncBoundTally",
+            "tally.corrections": "Corrections",
+            "tally.jobs": "Jobs",
+            "tally.operator": "Operator",
+            "tally.recordings": "BoundRecordings",
+            "tally.reviews": "Reviews",
+            "tally.spaces": "BoundSpaces",
+        },
+    )
 
 
 @checked_arguments
@@ -64,8 +84,15 @@ class Tally:
     def __init__(self, services: Services) -> None:
         """Use `Tally.open`."""
         self._services = services
-        services.background.runner.add(ReplayHandler(lambda actor: self.bind(actor).recordings))
+        services.handlers = self._handlers
         services.take_spooled = partial(take_spooled, self)
+        services.start()
+
+    def _handlers(self) -> list[Handler]:
+        """Return who carries out jobs by the verbs of the tally."""
+        from tallystick.tally.recordings import ReplayHandler
+
+        return [ReplayHandler(lambda actor: self.bind(actor).recordings)]
 
     @classmethod
     def open(
@@ -98,6 +125,27 @@ class Tally:
         location = Location.find(where, create=create, schema=options.get("schema"))
         if effective.private_files:
             location.restrict()
+
+        blobs = None
+        if effective.objects is not None:
+            from tallystick.storage.engine.blob_stores import open_blobs
+
+            blobs = open_blobs(effective.objects)
+
+        def migrating(database: Database) -> object:
+            from tallystick.upkeep.backup import backup_beside, migrate_database
+
+            has_backup = effective.backup_before_migration and location.folder is not None
+            return migrate_database(
+                database,
+                actor=Actor(user="tallystick", surface="open"),
+                surface="open",
+                clock=clock,
+                ids=ids,
+                create=create,
+                backup=partial(backup_beside, database, location.folder) if has_backup else None,
+            )
+
         store = Store.open(
             location,
             clock=clock,
@@ -107,19 +155,9 @@ class Tally:
             readers=effective.readers,
             writers=effective.writers,
             prepare_threshold=effective.prepare_threshold,
-            blobs=None if effective.objects is None else open_blobs(effective.objects),
+            blobs=blobs,
             blobs_from=effective.objects_from_kb * 1024,
-            migrating=lambda database: migrate_database(
-                database,
-                actor=Actor(user="tallystick", surface="open"),
-                surface="open",
-                clock=clock,
-                ids=ids,
-                create=create,
-                backup=partial(backup_beside, database, location.folder)
-                if effective.backup_before_migration and location.folder is not None
-                else None,
-            ),
+            migrating=migrating,
         )
         try:
             services = Services(store, effective, record_owner(store, owner), options)
@@ -151,6 +189,8 @@ class Tally:
         is there. Its journal says who restored it: `actor`, or the tally's owner. Raises
         InvalidInput, StateConflict, NewerTally, CorruptTally, StorageError.
         """
+        from tallystick.upkeep.backup import restore
+
         return restore(
             Path(backup),
             where,
@@ -183,6 +223,8 @@ class Tally:
         as well, without a backup. Raises InvalidInput, TallyNotFound, NewerTally, CorruptTally,
         BusyTally, StorageError.
         """
+        from tallystick.upkeep.migration import migrate_tally
+
         return migrate_tally(
             where,
             mode=mode,
@@ -287,6 +329,8 @@ class Tally:
         Bind `token.actor` with `token.credential`, as a server of ours does. Raises Unauthenticated
         for one that never was, has run out or was revoked.
         """
+        from tallystick.access import authenticate
+
         return authenticate(self._services.store, secret)
 
     def scopes(self) -> list[Scope]:
@@ -439,37 +483,51 @@ class BoundTally(MemoryView):
     @property
     def items(self) -> Items:
         """Memories of the bound scope by namespace and key, as stores of runtimes address them."""
+        from tallystick.memory import Items
+
         services = self._services
         return Items(services.memory, self.actor, self.scope, self._wake_worker)
 
     @property
     def threads(self) -> Threads:
         """The checkpoint threads of the bound scope."""
+        from tallystick.checkpoints import Threads
+
         return Threads(self._services.checkpoints, self.actor, self.scope)
 
     @property
     def recordings(self) -> BoundRecordings:
         """What was recorded: runs, steps, receipts, reads and events; verify and replay them."""
+        from tallystick.tally.recordings import BoundRecordings
+
         return BoundRecordings(self)
 
     @property
     def corrections(self) -> Corrections:
         """What corrects memories: make, modify_many, forget_matching, promote, share."""
+        from tallystick.tally.corrections import Corrections
+
         return Corrections(self)
 
     @property
     def reviews(self) -> Reviews:
         """The proposals that wait for a person: list, get, decide."""
+        from tallystick.tally.reviews import Reviews
+
         return Reviews(self)
 
     @property
     def approvals(self) -> BoundApprovals:
         """The actions that wait for a person: list, get, approve, deny, revoke."""
+        from tallystick.tally.approvals import BoundApprovals
+
         return BoundApprovals(self)
 
     @property
     def jobs(self) -> Jobs:
         """Follow-up work: list, get, retry, cancel."""
+        from tallystick.tally.jobs import Jobs
+
         return Jobs(self)
 
     @property
@@ -477,19 +535,27 @@ class BoundTally(MemoryView):
         """The spaces that this actor may see or manage: create, get, list, update; and previews of
         who could read what.
         """
+        from tallystick.tally.spaces import BoundSpaces
+
         return BoundSpaces(self)
 
     @property
     def tokens(self) -> AccessTokens:
         """The access tokens of this actor: make, list, rotate, revoke."""
+        from tallystick.access import AccessTokens
+
         return AccessTokens(self._services.store, self._services.gate, self.actor)
 
     @property
     def operator(self) -> Operator:
         """The operator's verbs: erase, prove, purge, freeze, doctor, export, import."""
+        from tallystick.tally.operator import Operator
+
         return Operator(self._services, self.actor, self.scope)
 
     @property
     def aio(self) -> AsyncBoundTally:
         """The same verbs for `async def` callers, awaited."""
+        from tallystick.tally.async_view import AsyncBoundTally
+
         return AsyncBoundTally(self)

@@ -42,10 +42,10 @@ from tallystick.storage.rows import (
     settings_rows,
 )
 from tallystick.storage.text import sizes
-from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.reach import withdraw_proposals
 from tallystick.upkeep.retention import Windows, journal_window, purge, require_operator
+from tallystick.upkeep.unfinished import PENDING, finish_erasure
 
 
 def diagnose(
@@ -193,7 +193,7 @@ def _spool(context: MemoryContext) -> list[Finding]:
 
 def _finish_erasure(context: MemoryContext, background: Background) -> Finding:
     with background.pause():
-        finish(context)
+        finish_erasure(context)
     text = "an erasure that was cut off is finished"
     return _finding("erasure", "repaired", text)
 
@@ -210,7 +210,7 @@ def _removed_texts(context: MemoryContext, background: Background, actor: Actor)
 
     with background.pause():
         bodies, words = context.store.database.write(unit, name="doctor.texts")
-        finish(context)
+        finish_erasure(context)
     text = f"{_count_unowned(bodies, words)} were removed, and the files were written anew"
     return _finding("texts", "repaired", text)
 

@@ -19,7 +19,6 @@ from tallystick.errors import Denied, InvalidInput, NotFound, StorageError
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.reconcile import begin_anew
 from tallystick.records import (
     AccessDecision,
     Actor,
@@ -36,7 +35,6 @@ from tallystick.storage.rows import (
     edges,
     journal,
     memories,
-    objects,
     proposals,
     recordings,
     settings_rows,
@@ -55,9 +53,8 @@ from tallystick.upkeep.reach import (
     erase_from_runs,
     withdraw_proposals,
 )
+from tallystick.upkeep.unfinished import PENDING, finish_erasure
 
-PENDING = "erase.pending"
-"""Setting: text was erased from tables, and files are still to be rewritten."""
 _OPERATION = "erase"
 _SHORTEST = 4
 """Characters that a fragment has at least."""
@@ -149,7 +146,7 @@ def erase(
 
     erased, audits = database.write(unit, name="erase")
     rebuilt()
-    finish(context)
+    finish_erasure(context)
     # One search serves all: it reads every table and file for the texts of all of them.
     remains = search_remains(context, actor, erased.texts, erased.fragments)
     proofs = tuple(
@@ -249,25 +246,8 @@ def erase_recorded(
 
     erased_steps = database.write(unit, name="payload.erase")
     rebuilt()
-    finish(context)
+    finish_erasure(context)
     return erased_steps
-
-
-def finish(context: MemoryContext) -> bool:
-    """Delete the objects of what was erased, and rewrite the files where an erasure noted it;
-    return True if one did. Raises StorageError,
-    BusyTally.
-    """
-    database = context.store.database
-    objects.remove_doomed(database)
-    with database.read() as connection:
-        if settings_rows.get_setting(connection, PENDING) != "1":
-            return False
-    if context.index is not None and (context.index.start_over() or context.index.is_open):
-        begin_anew(context)
-    erasing.rewrite(database)
-    database.write(lambda tx: settings_rows.set_setting(tx, PENDING, "0"), name="erase.done")
-    return True
 
 
 def _destroy(write: MemoryWrite, plan: _Plan, reason: str) -> tuple[str, ...]:

@@ -39,10 +39,10 @@ from tallystick.storage.rows.recordings import StoredPayload
 from tallystick.storage.text import byte_search, erasing, users
 from tallystick.storage.text.byte_search import RecordedHit, ThreadName
 from tallystick.storage.text.users import User, UserRows
-from tallystick.upkeep.erase import PENDING, finish
 from tallystick.upkeep.proof import CANNOT_ERASE, search_remains
 from tallystick.upkeep.reach import destroy_memories, erase_from_runs, withdraw_proposals
 from tallystick.upkeep.retention import require_operator
+from tallystick.upkeep.unfinished import PENDING, finish_erasure
 
 Shared = Literal["destroy", "hand_over"]
 _OPERATION = "erase_user"
@@ -132,7 +132,7 @@ def erase_user(
 
     erased, audit_id = database.write(unit, name="erase.user")
     rebuilt()
-    finish(context)
+    finish_erasure(context)
     proof = _prove(context, actor, user, shared, longest)
     # The name of a thread is a text: the answer is kept with its number.
     numbers = tuple(f"{thread.scope} thread:{thread.id}" for thread in erased.threads)

@@ -10,16 +10,11 @@ from typing import NamedTuple, get_args
 
 from tallystick.checkpoints.removing import threads_containing
 from tallystick.errors import NotFound, StateConflict, StorageError
-from tallystick.memory import (
-    MemoryContext,
-    RecallRequest,
-    explore,
-    get,
-    history,
-    inspect,
-    list_memories,
-    recall,
-)
+from tallystick.memory import MemoryContext, RecallRequest, get, list_memories
+from tallystick.memory.explore import explore
+from tallystick.memory.history import history
+from tallystick.memory.inspect import inspect
+from tallystick.memory.recall import recall
 from tallystick.records import Actor, MemoryState, Proof, Scope, Searched
 from tallystick.storage import Connection
 from tallystick.storage.engine import containment

@@ -27,9 +27,9 @@ from tallystick.storage.rows import journal
 from tallystick.storage.rows.idempotency import IdempotentCall
 from tallystick.storage.rows.settings_rows import get_setting, set_setting
 from tallystick.storage.text.scope_selection import ScopeSelection, exported_tables, state_counts
-from tallystick.upkeep import erase
 from tallystick.upkeep.imported_secrets import mask_import
 from tallystick.upkeep.retention import CHOICES, require_operator
+from tallystick.upkeep.unfinished import PENDING, finish_erasure
 
 _MOST_SCOPES = 1_000
 """Scopes that an import locks one by one on PostgreSQL; for more it is alone."""
@@ -138,7 +138,7 @@ def import_from(
         write = MemoryWrite(tx, context, actor, now, None, imported=frozenset(docs))
         warning = mask_import(write, docs, merge.scope_ids)
         if warning is not None:
-            set_setting(tx, erase.PENDING, "1")
+            set_setting(tx, PENDING, "1")
         result = _transfer("apply", {**archive.manifest, "states": merge.states}, warning)
         details = {"format": archives.FORMAT, "digest": digest, "scopes": len(names)}
         event = _event(context, actor, TALLY, "tally.import", details, reason=warning)
@@ -161,7 +161,7 @@ def import_from(
         error.args = (f"{error} Nothing was imported.",)
         raise
     if result.warnings and (context.index is None or context.index.owned):
-        erase.finish(context)
+        finish_erasure(context)
     return result
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tallystick import Actor, CompileConfig, ContextItem, NewMemory, SourceRef, Tally
-from tallystick.compiler.outline import outline
+from tallystick.compiler.outlines import outline
 from tallystick.records import CompiledContext, ItemKind
 from tallystick.tally import BoundTally
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tallystick import BoundTally, Tally
-from tallystick.compiler.outline import FRAMED, outline
+from tallystick.compiler.outlines import FRAMED, outline
 from tallystick.errors import InvalidInput
 from tallystick.kit.rendering import framed_hits, hits_for_model
 from tallystick.memory import Put

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tallystick import Actor, ContextItem, NewMemory, SourceRef, Tally
 from tallystick.errors import InvalidInput, InvalidRecord, NotFound, TallystickError
 from tallystick.operations import OPERATIONS
+from tallystick.records._base import hints_of
 from tallystick.tally import (
     BoundApprovals,
     BoundRecordings,
@@ -233,7 +234,7 @@ def test_a_part_of_an_id_reaches_nothing_that_the_actor_may_not_see(bound: Bound
 def test_the_annotations_of_every_verb_can_be_checked(part: type) -> None:
     for name, member in inspect.getmembers(part, inspect.isroutine):
         if not name.startswith("_"):
-            get_type_hints(inspect.unwrap(member), include_extras=True)
+            hints_of(member, extras=True)
 
 
 def test_the_verbs_of_a_view_are_not_sought_on_the_tally(tmp_path: Path) -> None:

@@ -465,7 +465,7 @@ def test_a_run_keeps_in_mind_what_it_overwrites_until_it_expires(open_tally: Ope
 def test_an_erasure_that_was_cut_off_is_finished_at_the_next_opening(
     open_sqlite: OpenTally, monkeypatch: Any, tmp_path: Path
 ) -> None:
-    from tallystick.upkeep import erase
+    from tallystick.upkeep import unfinished
 
     def dies(database: Any) -> None:
         raise KeyboardInterrupt
@@ -492,7 +492,7 @@ def test_an_erasure_that_was_cut_off_is_finished_at_the_next_opening(
             any("give `text=`" in one for one in unsearched.cannot_prove),
         ) == (None, True)
         assert root.operator.prove_erased(kept.id, text=SECRET).problems == ()
-        assert not erase.finish(services_of(tally).memory)
+        assert not unfinished.finish_erasure(services_of(tally).memory)
 
 
 def test_an_item_of_a_store_is_erased_with_its_address_and_the_copies_of_its_texts(

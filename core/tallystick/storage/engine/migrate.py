@@ -84,6 +84,15 @@ class Revision(NamedTuple):
     text: str
 
 
+def is_current(database: Database) -> bool:
+    """Return True if an embedded tally that can be written has the schema of this release, so that
+    nothing is to be done.
+    """
+    if database.is_postgres or database.unwritable is not None:
+        return False
+    return _current(database) == HEAD
+
+
 def migrate(
     database: Database,
     noting: Noting,
