@@ -144,8 +144,13 @@ def test_a_line_that_is_no_message_is_answered(place: Path) -> None:
 
 
 _LOADED = (
-    *("tallystick.errors", "tallystick.loading", "tallystick_mcp.late_start"),
-    *("tallystick_mcp.front", "tallystick_mcp.malformed", "tallystick_mcp.stdio"),
+    *("tallystick.errors", "tallystick.loading", "tallystick_cli.version"),
+    *(
+        "tallystick_mcp.late_start",
+        "tallystick_mcp.front",
+        "tallystick_mcp.malformed",
+        "tallystick_mcp.stdio",
+    ),
 )
 """The modules of ours beside the packages themselves."""
 _UNUSED = ("structlog", "sqlalchemy", "orjson", "zstandard", "numpy", "typer", "chromadb")
