@@ -56,8 +56,8 @@ FIRST_LOOK = {
     "memory/test_working_set.py": "memory/session_state memory/unusual ranking/information",
     "memory/test_recall.py": "memory/context ranking/order ranking/corpus ranking/question "
     "ranking/signals ranking/vocabulary storage/index/search",
-    "memory/test_large_scopes.py": "memory/candidates memory/recall_request ranking/frozen "
-    "ranking/segment storage/index/corpus_cache storage/index/segment_files "
+    "memory/test_large_scopes.py": "memory/candidates memory/searched memory/recall_request "
+    "ranking/frozen ranking/segment storage/index/corpus_cache storage/index/segment_files "
     "storage/index/segments",
     "kit/test_capture.py": "kit/call_tree testing/capture",
     "../callbacks/test_langchain_middleware.py": "kit/rendering testing/adapter_contract",

@@ -24,7 +24,7 @@ from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.memory.conclusions import unfounded, withdraw_conclusion
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.recall import prepare_scope
+from tallystick.memory.searched import prepare_scope
 from tallystick.records import Actor, Finding
 from tallystick.storage import Connection
 from tallystick.storage.engine import integrity

@@ -23,13 +23,9 @@ from tallystick.memory.contradictions import contradictions
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.held_changes import applied_since, changes_note, held_changes
 from tallystick.memory.passages import Content, content_of, says_the_same, shown_text
-from tallystick.memory.recall import (
-    SearchedScopes,
-    recall,
-    searched_scopes,
-    with_sound_segments,
-)
+from tallystick.memory.recall import recall, with_sound_segments
 from tallystick.memory.recall_request import RecallRequest
+from tallystick.memory.searched import SearchedScopes, searched_scopes
 from tallystick.memory.session_state import Entry, Habits, KeptSession, SessionState
 from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.memory.unusual import REQUESTS, best_match, usual_match
