@@ -6,7 +6,6 @@ order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -37,7 +36,7 @@ from tallystick.kit import (
     Speakers,
     check_flag,
 )
-from tallystick.kit.arguments import does_nothing
+from tallystick.kit.arguments import refuse_unused
 from tallystick.kit.binder import id_text
 from tallystick.kit.rendering import without_frames
 from tallystick.operations import NOTICE
@@ -278,22 +277,23 @@ def Tallystick(
     switches["context"] = context is not False
     if not any(switches.values()):
         raise InvalidInput("Tallystick() with every part switched off does nothing. Leave it out.")
-    _refuse_unused(
+    refuse_unused(
         switches,
         record={"agent_name": agent_name, "strict": strict, "capture": capture != "off"},
         tools={"approval": approval != "auto", "working": working},
         rules={"task_type": task_type},
     )
-    RequestCompiler.of(
-        context,
-        budget=budget,
-        memory_budget=memory_budget,
-        memories=memories,
-        history_share=history_share,
-        turn_share=turn_share,
-        compile_config=compile_config,
-        compaction=compaction,
-    )
+    options: dict[str, Any] = {
+        "budget": budget,
+        "memory_budget": memory_budget,
+        "memories": memories,
+        "history_share": history_share,
+        "turn_share": turn_share,
+        "compile_config": compile_config,
+        "compaction": compaction,
+    }
+    if context is False:
+        RequestCompiler.of(False, **options)
     leaves: list[AbstractCapability[Any]] = []
     if record:
         leaves.append(
@@ -317,14 +317,8 @@ def Tallystick(
                 actor=actor,
                 scope=scope,
                 context=context,
-                budget=budget,
-                memory_budget=memory_budget,
-                memories=memories,
-                history_share=history_share,
-                turn_share=turn_share,
-                compile_config=compile_config,
-                compaction=compaction,
                 task_type=task_type,
+                **options,
             )
         )
     if rules:
@@ -336,14 +330,6 @@ def Tallystick(
             **off, agent_name=agent_name, capture=None if capture == "off" else capture
         ),
     )
-
-
-def _refuse_unused(switches: Mapping[str, bool], **arguments: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for an argument of a part that is switched off."""
-    for part, values in arguments.items():
-        unused = [name for name, is_given in values.items() if is_given]
-        if unused and not switches[part]:
-            raise does_nothing(unused[0], part)
 
 
 @dataclass(repr=False)

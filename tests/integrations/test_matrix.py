@@ -281,9 +281,9 @@ def test_a_user_who_is_erased_leaves_no_word_of_claude_code(
         bound = tally.bind(BOT)
         hooks = TallyHooks(bound).hooks()
         row.said(f"Read {words[0]}.", read, hooks=hooks, session_store=TallySessionStore(bound))
-        assert all(places_of(tally, word) for word in words)
+        assert all(places_of(tally.bind(root), word) for word in words)
         erase(tally.bind(root), str(BOT.user))
-        assert [place for word in words for place in places_of(tally, word)] == []
+        assert [place for word in words for place in places_of(tally.bind(root), word)] == []
 
 
 def test_the_page_has_a_row_of_each_runtime() -> None:

@@ -155,6 +155,9 @@ def test_two_processes_lose_no_item_of_a_session(tmp_path: Path) -> None:
     [
         ({"context": False, "memory_budget": 500}, "`memory_budget` does nothing with context="),
         ({"record": False, "strict": True}, "`strict` does nothing with record="),
+        ({"record": False, "capture": "user"}, "`capture` does nothing with record="),
+        ({"record": False, "agent_name": "bot"}, "`agent_name` does nothing with record="),
+        ({"rules": False, "task_type": "billing"}, "`task_type` does nothing with rules="),
     ],
 )
 def test_an_argument_of_what_is_switched_off_is_refused(

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from tallystick.errors import ApprovalRequired
-from tallystick.kit.arguments import check_flag, does_nothing
+from tallystick.kit.arguments import check_flag, refuse_unused
 from tallystick.kit.binder import ActorSource, Binder
 from tallystick.kit.call_tree import UNNAMED_AGENT, OpenCall, RootRun, begin_call
 from tallystick.kit.capture import Capture, Speakers, checked_speakers, is_nested
@@ -108,15 +108,19 @@ class AgentPiece:
         other runtimes. `record` makes receipts, and with `strict` a failure to record is raised.
         `capture` remembers the words of the `user`, or those of `both`, when a run ends. `rules`
         enforces the rules of the tally; `task_type` states the kind of task for them. Raises
-        InvalidInput.
+        InvalidInput for an argument of a part that is switched off.
         """
         self.binder = Binder(
             tally, runtime=self._runtime, piece=self._piece, actor=actor, scope=scope
         )
-        for name, switch in {"record": record, "rules": rules, "strict": strict}.items():
+        switches = {"record": record, "rules": rules}
+        for name, switch in {**switches, "strict": strict}.items():
             check_flag(name, switch)
-        if strict and not record:
-            raise does_nothing("strict", "record")
+        refuse_unused(
+            switches,
+            record={"agent_name": agent_name, "strict": strict, "capture": capture != "off"},
+            rules={"task_type": task_type},
+        )
         compiler = RequestCompiler.of(
             context,
             budget=budget,

@@ -227,3 +227,13 @@ def does_nothing(argument: str, part: str) -> InvalidInput:
         f"`{argument}` does nothing with {part}=False. Leave one of the two out.",
         argument=argument,
     )
+
+
+def refuse_unused(switches: Mapping[str, bool], **arguments: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for an argument of a part that is switched off: those of each part by
+    name, each true if it was given.
+    """
+    for part, values in arguments.items():
+        unused = [name for name, is_given in values.items() if is_given]
+        if unused and not switches[part]:
+            raise does_nothing(unused[0], part)

@@ -176,7 +176,7 @@ class Record(BaseModel):
         fields = vars(copied)
         for name, value in fields.items():
             if type(value) not in _UNCHANGING:
-                fields[name] = deepcopy(value, memo) if value else type(value)()
+                fields[name] = deepcopy(value, memo)
         return copied
 
     @classmethod

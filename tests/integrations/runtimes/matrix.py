@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from tallystick import Actor, Tally
-from tallystick.checkpoints.removing import threads_containing
-from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
+from tallystick.upkeep.proof import search_remains
 
 from .base import Question, Runtime, Script, call
 from .ruling import ANNA, ASK, BOT, DENY, Bank, paying
@@ -117,11 +116,11 @@ class HarnessRow(Row):
             self.runtime().run(owed, Bank().tools, recorded=bound, ruled=bound)
             self.runtime().use_tool(bound, "memory_store", {"content": f"Locker {noted}."})
 
-            held = {word for word in words if places_of(tally, word)}
+            held = {word for word in words if places_of(tally.bind(root), word)}
             missing = {*words} - held
             assert missing == ({said} if "session" in self.without else set()), missing
             erase(tally.bind(root), str(ANNA.user))
-            left = {word: places_of(tally, word) for word in words}
+            left = {word: places_of(tally.bind(root), word) for word in words}
             assert [word for word in words if left[word]] == [other], left
 
     def plays_memory(self, open_tally: OpenTally) -> None:
@@ -233,16 +232,13 @@ def erase(root: BoundTally, user: str) -> None:
     root.operator.erase_user(user, reason="she left", mode="apply", confirm_token=token)
 
 
-def places_of(tally: Tally, word: str) -> list[str]:
+def places_of(root: BoundTally, word: str) -> tuple[str, ...]:
     """Return the columns, threads and files that hold a word, in whatever form it is stored."""
-    store, needles = services_of(tally).store, [word.encode()]
-    store.database.flush()
-    with store.database.read() as connection:
-        columns = list(byte_search.rows_with(connection, needles))
-        threads = [str(each.name) for each in threads_containing(connection, needles).threads]
-    folder = store.location.folder
-    files = [] if folder is None else byte_search.files_with(folder, needles)
-    return [*columns, *threads, *files]
+    memory = services_of(root.tally).memory
+    memory.store.database.flush()
+    remains = search_remains(memory, root.actor, (), [word])
+    assert remains is not None
+    return remains.problems
 
 
 def compare(rows: list[Row], *, write: bool) -> None:
