@@ -213,6 +213,7 @@ print('tallystick_server.app' in sys.modules)
         "tallystick_ingest",
         "tallystick_work",
         "tallystick_steward",
+        "tallystick_comparing",
         "tallystick_synthesis",
         *ADAPTERS,
     ],

@@ -29,6 +29,7 @@ EXTENSIONS = (
     "tallystick_ingest",
     "tallystick_work",
     "tallystick_steward",
+    "tallystick_comparing",
     "tallystick_synthesis",
 )
 """The packages, each of which has a constant `EXTENSION`."""

@@ -12,7 +12,7 @@ from tallystick.errors import NotFound
 from tallystick.jobs import TALLY_ACTOR
 from tallystick.memory import MemoryContext
 from tallystick.records import Actor, AnalyticsRow, TimelineEntry
-from tallystick.records.times import as_datetime
+from tallystick.records.times import DAY, HOUR, MINUTE, as_datetime
 from tallystick.storage import Connection
 from tallystick.storage.rows import (
     journal,
@@ -23,7 +23,7 @@ from tallystick.storage.rows import (
 )
 from tallystick.storage.rows.operation_minutes import quantile
 from tallystick_steward.events import may_see
-from tallystick_steward.following import DAY, HOUR, MINUTE, caller_of
+from tallystick_steward.following import caller_of
 from tallystick_steward.metrics import parts_of
 
 Analysis = Literal["usage", "errors", "logs", "memory-safety", "hours", "days"]

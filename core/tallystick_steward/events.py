@@ -15,9 +15,9 @@ from tallystick.errors import ClosedTally, ForkedTally, StorageError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.records import AccessKind, Actor, EventKind, JournalEntry, Scope, TallyEvent
+from tallystick.records.times import MINUTE
 from tallystick.storage import Connection
 from tallystick.storage.rows import journal_reading, recordings
-from tallystick_steward.following import MINUTE
 
 _CHANGES = "add update forget recover correct promote share erase purge"
 _OF: Mapping[str, EventKind] = {

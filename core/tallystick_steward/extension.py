@@ -33,17 +33,14 @@ def _derived(context: MemoryContext) -> Sequence[Derived]:
 
 
 def _chores(context: MemoryContext, background: Background) -> Sequence[Chore]:
-    from tallystick.jobs import Chore
-    from tallystick_steward.comparing import EVERY, comparer_of
-
-    compared = Chore(comparer_of(context).chore, EVERY, first=EVERY)
     if context.settings.autonomy == "off":
-        return (compared,)
+        return ()
+    from tallystick.jobs import Chore, patient
     from tallystick.upkeep.retention import windows_of
     from tallystick_steward import loop
 
     acting = loop.Loop(context, background, windows_of(context.settings), context.store.ids.new())
-    return (compared, Chore(acting.chore, loop.EVERY, first=loop.EVERY))
+    return (Chore(patient("steward", acting.turn), loop.EVERY, first=loop.EVERY),)
 
 
 _REPAIR = ("denied", "invalid_input", "state_conflict")
@@ -51,8 +48,6 @@ _REPAIR = ("denied", "invalid_input", "state_conflict")
 EXTENSION: Extension[Operation] = Extension(
     derived=_derived,
     chores=_chores,
-    serving=Late("tallystick_steward.comparing:serving"),
-    on_recall=Late("tallystick_steward.comparing:on_recall"),
     operations=(
         _operation(
             "operate",
@@ -129,16 +124,6 @@ EXTENSION: Extension[Operation] = Extension(
             "resume_autonomy",
             "Let the steward go on after repairs that did not help halted it.",
             "denied",
-        ),
-        _operation(
-            "operate",
-            "compare",
-            "Compare another configuration of recall with that of the settings, promote it, or "
-            "stop.",
-            "denied",
-            "invalid_input",
-            "state_conflict",
-            title="Compare configurations",
         ),
         _operation(
             "operate",

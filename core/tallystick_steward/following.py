@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.memory import MemoryContext
+from tallystick.records.times import DAY, MINUTE, SECOND
 from tallystick.storage import Connection
 from tallystick.storage.engine.database import Database
 from tallystick.storage.rows import journal_reading, memories
 from tallystick.storage.rows.journal_reading import Glance
 
-SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
 QUARTER = 15 * MINUTE
-DAY = 24 * HOUR
 _MOST = {"memory.forget": 50_000, "memory.add": 2_000}
 """Entries of a look that are counted, the newest."""
 _YOUNG = 10 * SECOND

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from tallystick.records import AlertLimits, DomainHealth, Health, HealthDomain
-from tallystick_steward.following import DAY, QUARTER, SECOND
+from tallystick.records.times import DAY, SECOND
+from tallystick_steward.following import QUARTER
 from tallystick_steward.readings import Readings
 
 WELL = 90

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tallystick.access.approvals import Approvals, GuardedCall
-from tallystick.errors import ClosedTally, Denied, ForkedTally, StateConflict, TallystickError
+from tallystick.errors import Denied, StateConflict
 from tallystick.jobs import TALLY_ACTOR, Background
-from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext
 from tallystick.records import (
     Actor,
+    Alert,
     Approval,
     Health,
     JournalEntry,
@@ -29,15 +29,16 @@ from tallystick.records import (
     Repair,
     RepairAction,
 )
+from tallystick.records.times import DAY, HOUR, MINUTE
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
-from tallystick.storage.rows import job_list, journal_reading, measures, settings_rows
+from tallystick.storage.rows import job_list, journal, journal_reading, measures, settings_rows
+from tallystick.upkeep.alerts import call_listeners, clear_alert, raise_alert, standing
 from tallystick.upkeep.jobs import note_repair
 from tallystick.upkeep.retention import Windows
-from tallystick_steward import alerts
-from tallystick_steward.following import DAY, HOUR, MINUTE
+from tallystick_steward.alerts import update
 from tallystick_steward.health import WELL, judge
-from tallystick_steward.readings import Readings, lately, read
+from tallystick_steward.readings import Readings, read
 from tallystick_steward.repairs import BEGIN, END, MOST_A_DAY, USED_UP, Act, Repairs, is_leaked
 from tallystick_steward.requeueing import Choice, find_stuck
 
@@ -128,25 +129,16 @@ class Loop:
     def _autonomy(self) -> str:
         return self.context.settings.autonomy
 
-    def chore(self) -> None:
-        """Take one turn, for the background; what stops it is logged and tried again."""
-        if self._autonomy == "off" or self.context.store.database.unwritable is not None:
-            return
-        try:
-            self.turn()
-        except (ClosedTally, ForkedTally):
-            raise
-        except TallystickError as error:
-            get_logger("steward").warning("loop.waiting", error=type(error).__name__)
-
     def turn(self) -> Turn | None:
         """Look at the tally, and act until it is well, nothing more is allowed, or an operator
-        freezes autonomy; None where it is off or another process has the turn.
+        freezes autonomy; None where it is off, the database takes no write or another process
+        has the turn.
         """
-        if self._autonomy == "off" or not self._take_turn():
+        is_idle = self._autonomy == "off" or self.context.store.database.unwritable is not None
+        if is_idle or not self._take_turn():
             return None
         readings = read(self.context)
-        alerts.update(self.context, readings)
+        update(self.context, readings)
         health = judge(readings, self.context.settings.alerts)
         proposals = propose(self.context, readings)
         if not proposals:
@@ -186,7 +178,7 @@ class Loop:
                 break
         if self._is_fruitless():
             text = f"{_FRUITLESS} repairs in a row did not help: a person has to look"
-            alerts.raise_alert(self.context, "steward_halted", text, repairs=_FRUITLESS)
+            raise_alert(self.context, "steward_halted", text, repairs=_FRUITLESS)
             escalated = self._escalate("check", text, health)
             return Turn(health, tuple(repairs_made), escalated=escalated, is_halted=True)
         return Turn(health, tuple(repairs_made), escalated=escalated)
@@ -210,7 +202,8 @@ class Loop:
         def unit(tx: Connection) -> None:
             now = self.context.store.clock.now()
             observed = {
-                str(each.details.get("action")) for each in lately(tx, OBSERVED, since=now - DAY)
+                str(each.details.get("action"))
+                for each in journal.of_tally(tx, OBSERVED, since=now - DAY)
             }
             for each in proposals:
                 if each.action not in observed:
@@ -224,8 +217,7 @@ class Loop:
 
     def _is_halted(self) -> bool:
         with self.context.store.database.read() as connection:
-            alert = alerts.standing(connection).get("steward_halted")
-        return alert is not None and alert.state == "raised"
+            return "steward_halted" in standing(connection)
 
     def _is_fruitless(self) -> bool:
         """Return True if the last repairs, since a person resumed the loop, did not help. A probe
@@ -233,7 +225,9 @@ class Loop:
         """
         since = self.context.store.clock.now() - DAY
         with self.context.store.database.read() as connection:
-            entries = lately(connection, BEGIN, END, RESUMED, since=since, limit=2 * MOST_A_DAY)
+            entries = journal.of_tally(
+                connection, BEGIN, END, RESUMED, since=since, limit=2 * MOST_A_DAY
+            )
         ended: dict[str, JournalEntry] = {}
         helped: list[bool] = []
         for entry in entries:
@@ -255,9 +249,9 @@ class Loop:
         context, now = self.context, self.context.store.clock.now()
         with context.store.database.read() as connection:
             person = _person(connection)
-            escalations = lately(connection, ESCALATED, since=now - HOUR)
+            escalations = journal.of_tally(connection, ESCALATED, since=now - HOUR)
             recent = journal_reading.after(connection, 0, limit=_SNAPSHOT_ENTRIES, newest=True)
-            tried = lately(connection, BEGIN, since=now - DAY, limit=_SNAPSHOT_JOBS)
+            tried = journal.of_tally(connection, BEGIN, since=now - DAY, limit=_SNAPSHOT_JOBS)
             troubled = job_list.list_jobs(
                 connection, states=("failed", "dead"), limit=_SNAPSHOT_JOBS
             )
@@ -295,7 +289,7 @@ def _person(connection: Connection) -> Actor:
     owner = settings_rows.get_setting(connection, _OWNER)
     if owner is not None:
         return Actor.loads(owner)
-    acted = (entry.actor for entry in lately(connection, limit=_LOOKED_AT))
+    acted = (entry.actor for entry in journal.of_tally(connection, limit=_LOOKED_AT))
     operators = (str(each["user"]) for each in acted if each.get("role") == "operator")
     return Actor(user=next(operators, "operator"))
 
@@ -307,8 +301,9 @@ def _sum(details: Mapping[str, Any]) -> int:
 def resume(context: MemoryContext, actor: Actor, reason: str) -> None:
     """Let a loop that was halted go on; the caller has checked that an operator asks."""
 
-    def unit(tx: Connection) -> None:
+    def unit(tx: Connection) -> Alert:
         note_repair(tx, context, actor, RESUMED, {}, reason=reason)
-        alerts.clear_alert(tx, context, "steward_halted")
+        return clear_alert(tx, context, "steward_halted")
 
-    context.store.database.write(unit, name="steward.resume", writes=Writes.of(TALLY))
+    cleared = context.store.database.write(unit, name="steward.resume", writes=Writes.of(TALLY))
+    call_listeners(context, [cleared])

@@ -14,12 +14,12 @@ from typing import Any, Literal
 from tallystick.errors import MissingExtra
 from tallystick.memory import MemoryContext
 from tallystick.records import Measure, Sample
+from tallystick.records.times import DAY, HOUR, MINUTE, SECOND
 from tallystick.storage import Connection
 from tallystick.storage.engine.database import Database
 from tallystick.storage.rows import job_list, journal_reading, measures, operation_minutes
 from tallystick.storage.rows.jobs import OPEN
 from tallystick.storage.rows.operation_minutes import Minute, quantile
-from tallystick_steward.following import DAY, HOUR, MINUTE, SECOND
 from tallystick_steward.readings import share_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

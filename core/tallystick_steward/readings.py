@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tallystick.memory import MemoryContext
-from tallystick.records import JournalEntry
+from tallystick.records.times import DAY, HOUR, MINUTE, SECOND
 from tallystick.storage import Connection
 from tallystick.storage.index import search
 from tallystick.storage.rows import (
@@ -25,16 +25,7 @@ from tallystick.storage.rows import (
 from tallystick.storage.rows.measures import Calls, Ended
 from tallystick.storage.rows.operation_minutes import Minute, quantile
 from tallystick.upkeep.unfinished import PENDING
-from tallystick_steward.following import (
-    DAY,
-    HOUR,
-    MINUTE,
-    QUARTER,
-    SECOND,
-    Counted,
-    caller_of,
-    follow,
-)
+from tallystick_steward.following import QUARTER, Counted, caller_of, follow
 
 _FREEZES = {"mutations": scopes.FROZEN, "autonomy": scopes.AUTONOMY_FROZEN}
 OF_THE_TEXT = frozenset({"text_refused", "model_refused"})
@@ -137,8 +128,8 @@ def read(context: MemoryContext) -> Readings:
     with context.store.database.read() as connection:
         database_now, leased = measures.leases(connection)
         forgot, forged = follow(context, connection, now)
-        backups = lately(connection, "tally.backup", limit=1)
-        first = lately(connection, limit=1, newest=False)
+        backups = journal.of_tally(connection, "tally.backup", limit=1)
+        first = journal.within(connection, "tally", limit=1, newest=False)
         return Readings(
             now=now,
             ages=measures.waiting_ages(connection),
@@ -177,26 +168,6 @@ def read(context: MemoryContext) -> Readings:
                 what for what, name in _FREEZES.items() if scopes.is_frozen(connection, name=name)
             ],
         )
-
-
-def lately(
-    connection: Connection,
-    *events: str,
-    since: int | None = None,
-    limit: int = 200,
-    newest: bool = True,
-) -> list[JournalEntry]:
-    """Return the entries of the whole tally with these events, or all, newest first."""
-    return journal.within(
-        connection,
-        "tally",
-        since=since,
-        until=None,
-        after=None,
-        limit=limit,
-        newest=newest,
-        events=events,
-    )
 
 
 def unembedded(connection: Connection, context: MemoryContext) -> list[int]:

@@ -21,17 +21,16 @@ from tallystick.jobs.embedding import Unembedded
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.records import AccessDecision, Actor, Finding, Health, Repair, RepairAction
-from tallystick.records.times import as_datetime
+from tallystick.records.times import DAY, HOUR, MINUTE, as_datetime
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import JOBS, TALLY, Writes
-from tallystick.storage.rows import jobs, measures, scopes
+from tallystick.storage.rows import jobs, journal, measures, scopes
 from tallystick.upkeep import retention
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.retention import Windows, require_operator
 from tallystick_steward import taking_back
-from tallystick_steward.following import DAY, HOUR, MINUTE
 from tallystick_steward.health import judge
-from tallystick_steward.readings import lately, read, unembedded
+from tallystick_steward.readings import read, unembedded
 from tallystick_steward.requeueing import Choice
 from tallystick_steward.taking_back import Selection
 
@@ -157,7 +156,7 @@ class Repairs:
         self.context.store.database.write(unit, name="steward.begin", writes=Writes.of(TALLY))
 
     def _require_budget(self, tx: Connection, act: Act, now: int) -> None:
-        begun = lately(tx, BEGIN, since=now - DAY, limit=2 * MOST_A_DAY)
+        begun = journal.of_tally(tx, BEGIN, since=now - DAY, limit=2 * MOST_A_DAY)
         day = [entry.at for entry in begun]
         hour = [at for at in day if at > now - HOUR]
         own = {"action": act.action, "target": act.target}

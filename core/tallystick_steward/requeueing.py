@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tallystick.records import Job, JournalEntry
+from tallystick.records.times import HOUR, MINUTE
 from tallystick.storage import Connection
-from tallystick.storage.rows import job_list, jobs, measures
-from tallystick_steward.following import HOUR, MINUTE
-from tallystick_steward.readings import OF_THE_TEXT, lately
+from tallystick.storage.rows import job_list, jobs, journal, measures
+from tallystick_steward.readings import OF_THE_TEXT
 
 _MOST_ANEW = 3
 """Times that a job is started anew without a person."""
@@ -78,7 +78,7 @@ def _is_time(connection: Connection, probes: Sequence[JournalEntry], now: int) -
 
 def _probes(connection: Connection, now: int) -> list[JournalEntry]:
     """Return the probes of the last hour, newest first."""
-    ended = lately(connection, "repair.end", since=now - HOUR)
+    ended = journal.of_tally(connection, "repair.end", since=now - HOUR)
     return [each for each in ended if each.details.get("probe")]
 
 

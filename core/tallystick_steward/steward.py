@@ -7,21 +7,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tallystick.errors import InvalidInput
 from tallystick.records import (
     Alert,
     AnalyticsRow,
     Backfill,
     BackfillWork,
-    CompareAction,
-    Comparison,
     DirectRepair,
     DomainHealth,
     EventKind,
     Health,
     HealthDomain,
     HealthScores,
-    JsonObject,
     Limit,
     Measure,
     Repair,
@@ -32,17 +28,17 @@ from tallystick.records import (
     checked_arguments,
 )
 from tallystick.records.arguments import ConfirmMode, ConfirmToken, Reason
-from tallystick.records.times import Occasion
+from tallystick.records.times import DAY, Occasion
 from tallystick.tally.memory_view import Part
 from tallystick.tally.served_verbs import AsyncFace, Offered
 from tallystick.tally.services import Services
+from tallystick.upkeep.alerts import standing
 from tallystick.upkeep.retention import require_operator
-from tallystick_steward import comparing, metrics, readings
-from tallystick_steward.alerts import standing, update
+from tallystick_steward import metrics, readings
+from tallystick_steward.alerts import update
 from tallystick_steward.analytics import Analysis, analyse, timeline
 from tallystick_steward.backfill import backfill
 from tallystick_steward.events import EventSubscription, Page, newest_cursor, read_events
-from tallystick_steward.following import DAY
 from tallystick_steward.health import judge
 from tallystick_steward.loop import resume
 from tallystick_steward.repairs import Act, Repairs
@@ -99,9 +95,7 @@ class Steward(Part):
         seen = self._read()
         judged = judge(seen, services.settings.alerts)
         with services.store.database.read() as connection:
-            known = standing(connection)
-        raised = tuple(each for each in known.values() if each.state == "raised")
-        return judged.model_copy(update={"alerts": raised})
+            return judged.replace(alerts=tuple(standing(connection).values()))
 
     def diagnose(
         self, domain: Annotated[HealthDomain, Field(description="Such as queue or storage.")]
@@ -261,43 +255,6 @@ class Steward(Part):
         self._services.gate.require_person(self._view.actor, "manage", self._view.scope)
         resume(self._services.memory, self._view.actor, reason)
 
-    def compare(
-        self,
-        action: Annotated[
-            CompareAction, Field(description="report, start, promote or stop.")
-        ] = "report",
-        *,
-        candidate: Annotated[
-            JsonObject | None,
-            Field(description="Settings that `start` tries: embedder, recall_weights, graph, …"),
-        ] = None,
-        sample_percent: Annotated[
-            int, Field(description="Questions of a hundred that `start` compares.", ge=1, le=100)
-        ] = 5,
-        reason: Annotated[
-            Words | None, Field(description="Why; the journal has it. For all but `report`.")
-        ] = None,
-    ) -> Comparison | None:
-        """Start to compare another configuration of recall with that of the settings, report how
-        far it came, promote it after three green runs, or stop; None where nothing was compared.
-
-        Callers are answered by the settings until it is promoted; then by the candidate, until it
-        is stopped or, slower by a fifth or with wrong targets for 15 minutes, taken back. Raises
-        Denied, InvalidInput, StateConflict.
-        """
-        self._require_operator()
-        services, actor = self._services, self._view._traced_actor
-        if action == "report":
-            comparing.comparer_of(services.memory).chore()
-            return comparing.comparer_of(services.memory).standing(fresh=True)
-        services.gate.require_person(actor, "manage", self._view.scope)
-        if reason is None:
-            raise InvalidInput("Say why: the journal has it.", argument="reason")
-        if action == "start":
-            return comparing.begin(services.memory, actor, candidate or {}, sample_percent, reason)
-        change = comparing.promote if action == "promote" else comparing.stop
-        return change(services.memory, actor, reason)
-
     def analytics(
         self,
         analysis: Annotated[
@@ -380,7 +337,6 @@ class StewardVerbs:
     recover_many = Offered(Steward.recover_many)
     backfill = Offered(Steward.backfill)
     resume_autonomy = Offered(Steward.resume_autonomy)
-    compare = Offered(Steward.compare)
     analytics = Offered(Steward.analytics)
     timeline = Offered(Steward.timeline)
 

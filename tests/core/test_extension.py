@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 from tests.core.made_up_extension import KEPT, KIND, Loud
 
+import tallystick_comparing
 import tallystick_graph
 import tallystick_ingest
 import tallystick_learning
@@ -51,6 +52,7 @@ def test_a_tally_has_the_extensions_of_the_constant(open_sqlite: OpenTally) -> N
         tallystick_ingest.EXTENSION,
         tallystick_work.EXTENSION,
         tallystick_steward.EXTENSION,
+        tallystick_comparing.EXTENSION,
         tallystick_synthesis.EXTENSION,
     )
     offered = {operation.name for each in load_extensions() for operation in each.operations}

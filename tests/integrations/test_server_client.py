@@ -43,6 +43,7 @@ from tallystick.tally import (
     Operator,
     Reviews,
 )
+from tallystick_comparing import Comparing
 from tallystick_graph import Graph
 from tallystick_ingest import Ingest
 from tallystick_learning import Learning
@@ -86,6 +87,7 @@ PARTS: dict[str, tuple[str, type]] = {
     "ingest.": ("ingest", Ingest),
     "work.": ("work", Work),
     "steward.": ("steward", Steward),
+    "comparing.": ("comparing", Comparing),
     "synthesis.": ("synthesis", Synthesis),
     "approvals.": ("approvals", BoundApprovals),
     "jobs.": ("jobs", Jobs),

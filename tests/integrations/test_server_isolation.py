@@ -116,7 +116,7 @@ UNASKED = (
     *(
         each.name
         for each in OPERATIONS.values()
-        if each.verb.startswith("steward.") and each.effect != "read"
+        if each.verb.startswith(("steward.", "comparing.")) and each.effect != "read"
     ),
     "erase",
     "purge",

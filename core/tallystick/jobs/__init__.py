@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tallystick.loading import late_names
 
 if TYPE_CHECKING:
-    from tallystick.jobs.background import Background, Chore, Drained
+    from tallystick.jobs.background import Background, Chore, Drained, patient
     from tallystick.jobs.runner import Ended, Handler, JobRunner, Work
     from tallystick.jobs.worker import Worker
     from tallystick.storage.rows.jobs import TALLY_ACTOR
@@ -13,7 +13,7 @@ else:
     __getattr__ = late_names(
         "tallystick",
         {
-            "jobs.background": "Background Chore Drained",
+            "jobs.background": "Background Chore Drained patient",
             "jobs.runner": "Ended Handler JobRunner Work",
             "jobs.worker": "Worker",
             "storage.rows.jobs": "TALLY_ACTOR",
@@ -30,4 +30,5 @@ __all__ = [
     "JobRunner",
     "Work",
     "Worker",
+    "patient",
 ]

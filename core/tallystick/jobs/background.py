@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 from tallystick.errors import ClosedTally, ForkedTally, TallystickError
 from tallystick.jobs.chroma import ChromaDrain
@@ -96,7 +95,7 @@ class Background:
         )
         """What the doctor asks, and the background brings up to date."""
         self._chores = [
-            *(Chore(partial(_follow, each), _SWEEP_SECONDS) for each in self.derived),
+            *(Chore(patient(each.name, each.follow), _SWEEP_SECONDS) for each in self.derived),
             *chores,
         ]
         self._opened_at = time.monotonic()
@@ -234,16 +233,20 @@ class Background:
                 return
 
 
-def _follow(derived: Derived) -> None:
-    """Bring something derived up to date; what it needs and is away is tried again later."""
-    try:
-        derived.follow()
-    except (ClosedTally, ForkedTally):
-        raise
-    except TallystickError as error:
-        get_logger("jobs").warning(
-            "derived.waiting", derived=derived.name, error=type(error).__name__
-        )
+def patient(name: str, call: Callable[[], object]) -> Callable[[], None]:
+    """Return the call of a chore that logs what stops it, and is tried again at its next time;
+    raises ClosedTally and ForkedTally, after which there is none.
+    """
+
+    def try_call() -> None:
+        try:
+            call()
+        except (ClosedTally, ForkedTally):
+            raise
+        except TallystickError as error:
+            get_logger("jobs").warning("chore.waiting", chore=name, error=type(error).__name__)
+
+    return try_call
 
 
 class _Traffic:

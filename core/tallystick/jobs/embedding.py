@@ -17,6 +17,7 @@ from tallystick.memory import MemoryContext
 from tallystick.policy.permissions import is_local_only
 from tallystick.records import Actor, Finding, JsonObject
 from tallystick.storage import Connection
+from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index import search
 from tallystick.storage.rows import job_list, jobs, memories, memory_versions, scopes
 
@@ -123,6 +124,12 @@ class Unembedded:
                 local_embedder=self.context.local_embedder,
                 beside_jobs=self.beside_jobs,
             )
+
+    def committing(self, name: str) -> Callable[[Callable[[Connection], None]], None]:
+        """Return a commit for `embed_page`: each in a transaction of its own, by this name."""
+        with self.context.store.database.read() as connection:
+            writes = Writes.of(scopes.get_by_id(connection, self.scope_id).scope)
+        return partial(self.context.store.database.write, name=name, writes=writes)
 
     def embed_page(
         self,

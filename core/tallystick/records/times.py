@@ -21,6 +21,10 @@ from tallystick.records.wire import Wire
 FIRST_MOMENT, LAST_MOMENT = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999: the range of calendars and of every database."""
 
+SECOND, MINUTE, HOUR = 1_000_000, 60_000_000, 3_600_000_000
+DAY = 24 * HOUR
+"""Units of time, in microseconds."""
+
 Duration = Annotated[timedelta | int, SkipValidation]
 """A length of time: a timedelta, or whole seconds."""
 

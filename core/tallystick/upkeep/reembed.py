@@ -19,10 +19,8 @@ from tallystick.memory import MemoryContext
 from tallystick.ports import TokenCounter
 from tallystick.ranking.vectors import slices_to_embed
 from tallystick.records import Actor, Memory, Reembedding
-from tallystick.storage import Connection
-from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index import search
-from tallystick.storage.rows import memories, scopes
+from tallystick.storage.rows import memories
 from tallystick.tokens.prices import PriceTable, cost_of
 from tallystick.upkeep.retention import require_operator
 
@@ -71,12 +69,7 @@ class EmbeddingAnew:
         total, finished, problem = described.texts, 0, None
         progress(0, total)
         for scope in self._scopes():
-            with self.context.store.database.read() as connection:
-                writes = Writes.of(scopes.get_by_id(connection, scope.scope_id).scope)
-
-            def commit(unit: Callable[[Connection], None], writes: Writes = writes) -> None:
-                self.context.store.database.write(unit, name="vectors.reembed", writes=writes)
-
+            commit = scope.committing("vectors.reembed")
             try:
                 while not is_pausing() and scope.embed_page(commit, is_pausing):
                     progress(finished + scope.finished, max(total, finished + scope.finished))

@@ -10,6 +10,7 @@ from tallystick.aio import in_thread
 from tallystick.records import Actor, CompiledContext, JsonObject
 from tallystick.tally.async_view import ServedOperator, ServedRecordings, ServedTally
 from tallystick.tally.served_verbs import AsyncFace, Offered, OfferedPart
+from tallystick_comparing import AsyncComparing
 from tallystick_graph import AsyncGraph
 from tallystick_ingest.ingest import AsyncIngest
 from tallystick_learning import AsyncLearning
@@ -68,6 +69,7 @@ class AsyncRemoteTally(ServedTally):
     work = OfferedPart(AsyncWork)
     synthesis = OfferedPart(AsyncSynthesis)
     steward = OfferedPart(AsyncSteward)
+    comparing = OfferedPart(AsyncComparing)
     graph = OfferedPart(AsyncGraph)
     operator = OfferedPart(ServedOperator)
     recordings = OfferedPart(ServedRecordings)

@@ -36,6 +36,7 @@ from tallystick.tally.served_verbs import (
     TokenVerbs,
     WorkingVerbs,
 )
+from tallystick_comparing import ComparingVerbs
 from tallystick_graph import GraphVerbs
 from tallystick_ingest.ingest import IngestVerbs
 from tallystick_learning import LearningVerbs
@@ -138,6 +139,12 @@ class RemoteSteward(_Face, StewardVerbs):
     part = "steward."
 
 
+class RemoteComparing(_Face, ComparingVerbs):
+    """Another configuration of recall, behind a server."""
+
+    part = "comparing."
+
+
 class RemoteSynthesis(_Face, SynthesisVerbs):
     """Documents that are made of memory, behind a server."""
 
@@ -230,6 +237,7 @@ class RemoteTally(_Face, TallyVerbs):
     synthesis = OfferedPart(RemoteSynthesis)
     graph = OfferedPart(RemoteGraph)
     steward = OfferedPart(RemoteSteward)
+    comparing = OfferedPart(RemoteComparing)
     approvals = OfferedPart(RemoteApprovals)
     jobs = OfferedPart(RemoteJobs)
     spaces = OfferedPart(RemoteSpaces)

@@ -10,6 +10,7 @@ from tests.core.steward.jobs_of_tests import add_jobs, set_jobs
 
 from tallystick.errors import Denied, InvalidInput, InvalidRecord
 from tallystick.records import Actor, Alert, AlertLimits
+from tallystick.records.times import HOUR, MINUTE
 from tallystick.settings import Settings
 from tallystick.storage.rows import journal_reading, operation_minutes
 from tallystick.storage.rows.operation_minutes import Minute, bucket_of
@@ -17,7 +18,6 @@ from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick_steward import Steward
-from tallystick_steward.following import HOUR, MINUTE
 from tallystick_steward.health import judge
 from tallystick_steward.readings import read
 

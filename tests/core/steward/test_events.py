@@ -22,8 +22,8 @@ from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import journal_reading
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
+from tallystick.upkeep.alerts import clear_alert
 from tallystick_steward import Steward
-from tallystick_steward.alerts import clear_alert
 
 OpenTally = Callable[..., Tally]
 OPERATOR = Actor(user="olga", role="operator")

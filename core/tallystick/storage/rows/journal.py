@@ -469,11 +469,11 @@ def within(
     connection: Connection,
     stream: str,
     *,
-    since: int | None,
-    until: int | None,
-    after: int | None,
-    limit: int,
-    newest: bool,
+    since: int | None = None,
+    until: int | None = None,
+    after: int | None = None,
+    limit: int = 200,
+    newest: bool = True,
     events: Sequence[str] = (),
 ) -> list[JournalEntry]:
     """Return entries of a stream from `since` until before `until`, and behind the position
@@ -496,6 +496,15 @@ def within(
         query = query.where(_j.c.event.in_(events))
     order = _j.c.position.desc() if newest else _j.c.position
     return [_entry(row) for row in connection.execute(query.order_by(order).limit(limit))]
+
+
+def of_tally(
+    connection: Connection, *events: str, since: int | None = None, limit: int = 200
+) -> list[JournalEntry]:
+    """Return the last entries about the whole tally, of these events or of all, newest first; see
+    `within`.
+    """
+    return within(connection, "tally", since=since, limit=limit, events=events)
 
 
 def _first_since(connection: Connection, stream: str, moment: int, first: int, last: int) -> int:

@@ -19,8 +19,10 @@ from tallystick.storage.rows import journal
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder, StepClock
+from tallystick_comparing import Comparing
+from tallystick_comparing.comparer import Comparer, comparer_of
+from tallystick_comparing.comparisons import BREACH, RUN, save
 from tallystick_steward import Steward
-from tallystick_steward.comparing import BREACH, RUN, Comparer, comparer_of, save
 
 OpenTally = Callable[..., Tally]
 ADA, BOB = Actor(user="ada"), Actor(user="bob")
@@ -58,7 +60,7 @@ def tally(open_tally: OpenTally, clock: StepClock) -> Iterator[Tally]:
 
 
 def _start(tally: Tally, candidate: dict[str, Any], percent: int = 100) -> Comparison:
-    started = Steward(tally.bind(ROOT)).compare(
+    started = Comparing(tally.bind(ROOT)).compare(
         "start", candidate=candidate, sample_percent=percent, reason="better recall?"
     )
     assert started is not None
@@ -88,7 +90,7 @@ def _ask(tally: Tally, count: int = RUN, actor: Actor = ADA) -> list[tuple[str, 
 
 
 def _report(tally: Tally) -> Comparison:
-    report = Steward(tally.bind(ROOT)).compare()
+    report = Comparing(tally.bind(ROOT)).compare()
     assert report is not None
     return report
 
@@ -133,7 +135,7 @@ def test_callers_get_what_the_settings_find_and_the_candidate_is_asked_afterward
 
 
 def test_one_question_in_twenty_is_compared_unless_told_otherwise(tally: Tally) -> None:
-    Steward(tally.bind(ROOT)).compare("start", candidate=SAME, reason="r")
+    Comparing(tally.bind(ROOT)).compare("start", candidate=SAME, reason="r")
     _ask(tally, 41)
     report = _report(tally)
     assert (report.sample_percent, report.run.questions) == (5, 2)
@@ -171,14 +173,14 @@ def test_a_candidate_with_another_embedder_gets_vectors_of_its_own(
 
 def _made_green(tally: Tally, candidate: dict[str, Any]) -> Comparison:
     _start(tally, candidate)
-    steward = Steward(tally.bind(ROOT))
+    comparing = Comparing(tally.bind(ROOT))
     _report(tally)
     for green in range(3):
         with pytest.raises(StateConflict, match=f"{green} green runs in a row"):
-            steward.compare("promote", reason="it is better")
+            comparing.compare("promote", reason="it is better")
         _ask(tally)
         assert _report(tally).green == green + 1
-    promoted = steward.compare("promote", reason="it is better")
+    promoted = comparing.compare("promote", reason="it is better")
     assert promoted is not None
     return promoted
 
@@ -192,7 +194,7 @@ def test_three_green_runs_in_a_row_let_it_be_promoted_and_a_red_one_begins_anew(
     _taking(tally, old=1_000, new=1_201)
     _ask(tally)
     assert _report(tally).green == 0
-    Steward(tally.bind(ROOT)).compare("stop", reason="another one")
+    Comparing(tally.bind(ROOT)).compare("stop", reason="another one")
 
     assert _made_green(tally, SAME).state == "promoted"
     assert _events(tally).count("compare.promoted") == 1
@@ -217,7 +219,7 @@ def test_a_promoted_candidate_answers_after_a_restart_too(
     with open_tally(embedder=HashEmbedder(), clock=clock, background=False) as tally:
         assert _path_of(tally) == promoted
         assert tally.bind(ADA).recall("When does the gym open?")[0].content == NOTES[0]
-        Steward(tally.bind(ROOT)).compare("stop", reason="back")
+        Comparing(tally.bind(ROOT)).compare("stop", reason="back")
         assert _path_of(tally) == own
 
 
@@ -289,7 +291,7 @@ def test_a_breach_that_passes_takes_nothing_back(tally: Tally, clock: StepClock)
 
 
 def test_a_candidate_is_of_settings_that_recall_reads(tally: Tally) -> None:
-    steward = Steward(tally.bind(ROOT))
+    comparing = Comparing(tally.bind(ROOT))
     unfit: list[tuple[dict[str, Any], str]] = [
         ({}, "changes one or more of embedder"),
         ({"retention": "none"}, "and not retention"),
@@ -298,15 +300,15 @@ def test_a_candidate_is_of_settings_that_recall_reads(tally: Tally) -> None:
     ]
     for candidate, said in unfit:
         with pytest.raises(InvalidInput, match=said):
-            steward.compare("start", candidate=candidate, reason="r")
+            comparing.compare("start", candidate=candidate, reason="r")
     with pytest.raises(InvalidInput, match="why"):
-        steward.compare("start", candidate=SAME)
-    assert steward.compare() is None
+        comparing.compare("start", candidate=SAME)
+    assert comparing.compare() is None
     _start(tally, SAME)
     with pytest.raises(StateConflict, match="before another one"):
-        steward.compare("start", candidate=SAME, reason="r")
+        comparing.compare("start", candidate=SAME, reason="r")
     with pytest.raises(Denied):
-        Steward(tally.bind(ADA)).compare()
+        Comparing(tally.bind(ADA)).compare()
 
 
 def test_what_was_forgotten_since_is_not_compared_and_no_wrong_target(tally: Tally) -> None:
