@@ -10,9 +10,9 @@ the loop: it takes the turn in the database.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import takewhile
+from typing import NamedTuple
 
 from tallystick.access.approvals import Approvals, GuardedCall
 from tallystick.errors import Denied, StateConflict
@@ -23,11 +23,9 @@ from tallystick.records import (
     Alert,
     Approval,
     Health,
-    JournalEntry,
     JsonObject,
     PolicyRule,
     Repair,
-    RepairAction,
 )
 from tallystick.records.times import DAY, HOUR, MINUTE
 from tallystick.storage import Connection
@@ -40,7 +38,7 @@ from tallystick_steward.alerts import update
 from tallystick_steward.health import WELL, judge
 from tallystick_steward.readings import Readings, read
 from tallystick_steward.repairs import BEGIN, END, MOST_A_DAY, USED_UP, Act, Repairs, is_leaked
-from tallystick_steward.requeueing import Choice, find_stuck
+from tallystick_steward.requeueing import requeue_stuck
 
 OBSERVED, ESCALATED, RESUMED = "steward.observed", "steward.escalated", "steward.resumed"
 EVERY = 15.0
@@ -61,58 +59,31 @@ _RULE = PolicyRule(
 )
 
 
-class Proposal(NamedTuple):
-    """A repair that the readings ask for."""
-
-    action: RepairAction
-    reason: str
-    choice: Choice | None = None
-    """The jobs that it requeues."""
-    is_for_person: bool = False
-    """True where everything was done that is allowed without one."""
-
-    @property
-    def target(self) -> str | None:
-        """What rests after it: one job that asks for the others, or all that one cause failed."""
-        if self.choice is None:
-            return None
-        return self.choice.jobs[0] if self.choice.is_probe else self.choice.cause
-
-
 class Turn(NamedTuple):
     """What one turn of the loop did."""
 
     health: Health
     repairs: tuple[Repair, ...] = ()
-    proposed: tuple[Proposal, ...] = ()
+    proposed: tuple[Act, ...] = ()
     """What it would have done, with `observe`."""
     escalated: Approval | None = None
     is_halted: bool = False
 
 
-def propose(context: MemoryContext, readings: Readings) -> list[Proposal]:
+def propose(context: MemoryContext, readings: Readings) -> list[Act]:
     """Return the repairs that would help by these readings, the most harmless first."""
-    proposals: list[Proposal] = []
     with context.store.database.read() as connection:
         now, held = measures.leases(connection)
         leaked = sum(is_leaked(each, now) for each in held)
-        stuck = find_stuck(connection, readings.now)
+        acts = requeue_stuck(connection, readings.now)
     if leaked:
-        proposals.append(Proposal("release_lease", f"{leaked} leases are held by nobody"))
-    for choice in stuck.choices:
-        text = f"{len(choice.jobs)} jobs failed by what has passed: {choice.cause}"
-        if choice.is_probe:
-            text = f"one job asks whether the cause lasts: {choice.cause}"
-        proposals.append(Proposal("requeue", text, choice))
-    if stuck.used_up:
-        text = f"{len(stuck.used_up)} jobs failed again as often as they may be requeued"
-        proposals.append(Proposal("requeue", text, is_for_person=True))
+        acts.insert(0, Act(TALLY_ACTOR, "release_lease", f"{leaked} leases are held by nobody"))
     if readings.unembedded_scopes:
         text = f"texts of {readings.unembedded_scopes} scopes have no vector"
-        proposals.append(Proposal("reembed", text))
+        acts.append(Act(TALLY_ACTOR, "reembed", text))
     if readings.deletes:
-        proposals.append(Proposal("recover_many", "a caller forgot much more than usual"))
-    return proposals
+        acts.append(Act(TALLY_ACTOR, "recover_many", "a caller forgot much more than usual"))
+    return acts
 
 
 @dataclass(frozen=True)
@@ -140,48 +111,44 @@ class Loop:
         readings = read(self.context)
         update(self.context, readings)
         health = judge(readings, self.context.settings.alerts)
-        proposals = propose(self.context, readings)
-        if not proposals:
+        acts = propose(self.context, readings)
+        if not acts:
             return Turn(health)
         if self._autonomy == "observe":
-            self._observe(proposals, health)
-            return Turn(health, proposed=tuple(proposals))
-        return self._execute(proposals, health)
+            self._observe(acts, health)
+            return Turn(health, proposed=tuple(acts))
+        return self._execute(acts, health)
 
-    def _execute(self, proposals: list[Proposal], health: Health) -> Turn:
-        repairs = Repairs(self.context, self.background, self.windows, is_unattended=True)
-        repairs_made: list[Repair] = []
+    def _execute(self, acts: list[Act], health: Health) -> Turn:
         if self._is_halted():
             return Turn(health, is_halted=True)
+        repairs = Repairs(self.context, self.background, self.windows, is_unattended=True)
+        repairs_made: list[Repair] = []
         escalated: Approval | None = None
-        for each in proposals:
-            action, reason = each.action, each.reason
+        for act in acts:
             if self.context.gate.is_autonomy_frozen():
                 break
-            if each.is_for_person or action not in self.context.settings.unattended:
-                escalated = self._escalate(action, reason, health) or escalated
+            if repairs.needs_person(act):
+                escalated = self._escalate(act.action, act.reason, health) or escalated
                 continue
             try:
-                repair = repairs.repair(
-                    Act(TALLY_ACTOR, action, reason, target=each.target, choice=each.choice)
-                )
+                repairs_made.append(repairs.repair(act))
             except StateConflict as conflict:
                 if conflict.state == USED_UP:
-                    escalated = self._escalate(action, conflict.reason, health) or escalated
+                    escalated = self._escalate(act.action, conflict.reason, health) or escalated
                 continue  # it rests: the journal says when it was done
             except Denied:
                 break  # frozen between the look and the act
-            repairs_made.append(repair)
             seen = read(self.context)
             health = judge(seen, self.context.settings.alerts)
             if health.score >= WELL and not propose(self.context, seen):
                 break
-        if self._is_fruitless():
+        is_halted = self._is_fruitless()
+        if is_halted:
             text = f"{_FRUITLESS} repairs in a row did not help: a person has to look"
             raise_alert(self.context, "steward_halted", text, repairs=_FRUITLESS)
             escalated = self._escalate("check", text, health)
-            return Turn(health, tuple(repairs_made), escalated=escalated, is_halted=True)
-        return Turn(health, tuple(repairs_made), escalated=escalated)
+        return Turn(health, tuple(repairs_made), escalated=escalated, is_halted=is_halted)
 
     def _take_turn(self) -> bool:
         """Take the turn for two minutes, unless another process has it."""
@@ -196,7 +163,7 @@ class Loop:
 
         return self.context.store.database.write(unit, name="steward.turn", writes=Writes.of(TALLY))
 
-    def _observe(self, proposals: list[Proposal], health: Health) -> None:
+    def _observe(self, acts: list[Act], health: Health) -> None:
         """Journal what would be done, once a day for each action."""
 
         def unit(tx: Connection) -> None:
@@ -205,7 +172,7 @@ class Loop:
                 str(each.details.get("action"))
                 for each in journal.of_tally(tx, OBSERVED, since=now - DAY)
             }
-            for each in proposals:
+            for each in acts:
                 if each.action not in observed:
                     details = {"action": each.action, "health": health.scores}
                     note_repair(
@@ -225,21 +192,12 @@ class Loop:
         """
         since = self.context.store.clock.now() - DAY
         with self.context.store.database.read() as connection:
-            entries = journal.of_tally(
-                connection, BEGIN, END, RESUMED, since=since, limit=2 * MOST_A_DAY
-            )
-        ended: dict[str, JournalEntry] = {}
-        helped: list[bool] = []
-        for entry in entries:
-            act = entry.correlation_id or ""
-            if entry.event == RESUMED:
-                break
-            if entry.event == END:
-                ended[act] = entry
-            elif act in ended and entry.actor.get("user") == TALLY_ACTOR.user:
-                after = ended[act].details
-                if not after.get("probe"):
-                    helped.append(_sum(after) > _sum(entry.details))
+            entries = journal.of_tally(connection, END, RESUMED, since=since, limit=MOST_A_DAY)
+        helped = [
+            entry.details.get("helped", True)
+            for entry in takewhile(lambda entry: entry.event == END, entries)
+            if entry.actor["user"] == TALLY_ACTOR.user and not entry.details.get("probe")
+        ]
         return len(helped) >= _FRUITLESS and not any(helped[:_FRUITLESS])
 
     def _escalate(self, action: str, reason: str, health: Health) -> Approval | None:
@@ -292,10 +250,6 @@ def _person(connection: Connection) -> Actor:
     acted = (entry.actor for entry in journal.of_tally(connection, limit=_LOOKED_AT))
     operators = (str(each["user"]) for each in acted if each.get("role") == "operator")
     return Actor(user=next(operators, "operator"))
-
-
-def _sum(details: Mapping[str, Any]) -> int:
-    return sum((details.get("health") or {}).values())
 
 
 def resume(context: MemoryContext, actor: Actor, reason: str) -> None:

@@ -9,29 +9,37 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from tallystick.errors import Denied, InvalidInput, StateConflict, TallystickError
 from tallystick.jobs import Background
-from tallystick.jobs.derived import Derived
 from tallystick.jobs.embedding import Unembedded
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
-from tallystick.records import AccessDecision, Actor, Finding, Health, Repair, RepairAction
+from tallystick.records import (
+    AccessDecision,
+    Actor,
+    Health,
+    Json,
+    JsonObject,
+    ReasonCode,
+    Repair,
+    RepairAction,
+    RepairState,
+)
 from tallystick.records.times import DAY, HOUR, MINUTE, as_datetime
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import JOBS, TALLY, Writes
 from tallystick.storage.rows import jobs, journal, measures, scopes
 from tallystick.upkeep import retention
+from tallystick.upkeep.doctor import run_check
 from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.retention import Windows, require_operator
 from tallystick_steward import taking_back
 from tallystick_steward.health import judge
 from tallystick_steward.readings import read, unembedded
-from tallystick_steward.requeueing import Choice
 from tallystick_steward.taking_back import Selection
 
 BEGIN, END = "repair.begin", "repair.end"
@@ -43,6 +51,8 @@ _DESTRUCTIVE: tuple[RepairAction, ...] = ("purge", "rollback", "recover_many")
 _INDEXES = ("search text", "vectors", "index", "segments")
 _PAGES = 4
 """Pages of texts that one repair embeds at most."""
+_SHOWN = 50
+"""Jobs that are named."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +66,14 @@ class Act:
     selection: Selection | None = None
     """What is taken back."""
     confirm_token: str | None = None
-    choice: Choice | None = None
-    """What the steward requeues."""
+    jobs: Sequence[str] = ()
+    """The jobs that the steward requeues, all of which failed by one cause."""
+    cause: str | None = None
+    """Their kind, and the code of their failure."""
+    is_probe: bool = False
+    """True for one job that asks whether the cause lasts."""
+    is_for_person: bool = False
+    """True where everything was done that is allowed without one."""
 
     @property
     def taken_back(self) -> Selection:
@@ -66,12 +82,18 @@ class Act:
             raise InvalidInput("Say what to take back: by_job, by_model, by_actor, or since.")
         return self.selection
 
-
-class Outcome(NamedTuple):
-    """What an action changed."""
-
-    changed: int
-    facts: dict[str, Any]
+    def result(
+        self, changed: int, facts: Mapping[str, Json], *, state: RepairState = "done"
+    ) -> Repair:
+        """Return what it did, or would do."""
+        return Repair(
+            action=self.action,
+            state=state,
+            target=self.target,
+            changed=changed,
+            facts=dict(facts),
+            correlation_id=self.actor.correlation_id or "",
+        )
 
 
 @dataclass(frozen=True)
@@ -98,12 +120,14 @@ class Repairs:
         try:
             done = self._carry_out(act)
         except TallystickError as error:
-            self._end(act, Outcome(0, {"error": error.code}), "failed")
+            self._end(act, act.result(0, {"error": error.code}, state="failed"), before)
             raise
-        after = self._end(act, done, "done")
-        return self._result(act, "done", done.changed, done.facts).model_copy(
-            update={"before": before.scores, "after": after.scores}
-        )
+        after = self._end(act, done, before)
+        return done.replace(before=before.scores, after=after.scores)
+
+    def needs_person(self, act: Act) -> bool:
+        """Return True for what nobody may do unattended."""
+        return act.is_for_person or act.action not in self.context.settings.unattended
 
     def _admit(self, act: Act, mode: str) -> None:
         """Raise Denied unless this actor may ask for it: what is destructive is a person's, with
@@ -111,45 +135,24 @@ class Repairs:
         """
         actor, gate = act.actor, self.context.gate
         if self.is_unattended:
-            if act.action not in self.context.settings.unattended:
-                raise gate.refuse(actor, self._decision(actor, "person_required"))
+            if self.needs_person(act):
+                raise gate.refuse(actor, _refusal(actor, "person_required"))
         elif act.selection is None:
             require_operator(self.context, actor)
         if act.action in _DESTRUCTIVE:
             gate.require_person(actor, "delete", actor.private_scope)
             if mode != "preview" and act.selection is not None and act.confirm_token is None:
-                raise gate.refuse(actor, self._decision(actor, "confirm_token_required"))
+                raise gate.refuse(actor, _refusal(actor, "confirm_token_required"))
 
     def _health(self) -> Health:
         return judge(read(self.context), self.context.settings.alerts)
-
-    @staticmethod
-    def _decision(actor: Actor, reason: Any) -> AccessDecision:
-        return AccessDecision(
-            allowed=False,
-            reason=reason,
-            operation="manage",
-            scope=actor.private_scope,
-            surface=actor.surface,
-        )
-
-    @staticmethod
-    def _result(act: Act, state: Any, changed: int, facts: dict[str, Any]) -> Repair:
-        return Repair(
-            action=act.action,
-            state=state,
-            target=act.target,
-            changed=changed,
-            facts=facts,
-            correlation_id=act.actor.correlation_id or "",
-        )
 
     def _begin(self, act: Act, health: Health) -> None:
         """Count a repair and journal that it begins, in one transaction."""
 
         def unit(tx: Connection) -> None:
             if self.is_unattended and scopes.is_frozen(tx, name=scopes.AUTONOMY_FROZEN):
-                raise Denied(self._decision(act.actor, "autonomy_frozen"))
+                raise Denied(_refusal(act.actor, "autonomy_frozen"))
             self._require_budget(tx, act, self.context.store.clock.now())
             self._note(tx, BEGIN, act, health)
 
@@ -174,15 +177,16 @@ class Repairs:
                 text = f"{why}: it may be done again at {when}"
                 raise StateConflict(act.action, state=state, reason=text, what="Repair")
 
-    def _end(self, act: Act, done: Outcome, state: str) -> Health:
-        health = self._health()
-        facts = {"state": state, "changed": done.changed, **done.facts}
+    def _end(self, act: Act, done: Repair, before: Health) -> Health:
+        after = self._health()
+        facts = {"state": done.state, "changed": done.changed, **done.facts}
+        facts["helped"] = sum(after.scores.values()) > sum(before.scores.values())
         self.context.store.database.write(
-            lambda tx: self._note(tx, END, act, health, **facts),
+            lambda tx: self._note(tx, END, act, after, **facts),
             name="steward.end",
             writes=Writes.of(TALLY),
         )
-        return health
+        return after
 
     def _note(self, tx: Connection, event: str, act: Act, health: Health, **facts: Any) -> None:
         details = {"action": act.action, "target": act.target, "health": health.scores, **facts}
@@ -192,18 +196,18 @@ class Repairs:
         context, actor = self.context, act.actor
         if act.action == "purge":
             due = retention.purge(context, actor, self.windows, mode="preview")
-            return self._result(act, "previewed", 0, due.dump())
+            return act.result(0, due.dump(), state="previewed")
         with context.store.database.read() as connection:
             plan = taking_back.plan(connection, context, actor, act.taken_back)
             confirmation = taking_back.confirmation(connection, context, actor)
-        token = None
-        if plan.number and confirmation.secret is not None:
-            token = confirmation.token(plan.as_json(), now=context.store.clock.now()).token
-        shown = self._result(act, "previewed", plan.number, plan.facts)
-        return shown.model_copy(update={"confirm_token": token})
+        shown = act.result(plan.number, plan.facts, state="previewed")
+        if not plan.number or confirmation.secret is None:
+            return shown
+        token = confirmation.token(plan.as_json(), now=context.store.clock.now()).token
+        return shown.replace(confirm_token=token)
 
-    def _carry_out(self, act: Act) -> Outcome:
-        carry_out: dict[RepairAction, Callable[[Act], Outcome]] = {
+    def _carry_out(self, act: Act) -> Repair:
+        carry_out: dict[RepairAction, Callable[[Act], Repair]] = {
             "requeue": self._requeue,
             "release_lease": self._release,
             "check": self._check,
@@ -215,23 +219,16 @@ class Repairs:
         }
         return carry_out[act.action](act)
 
-    def _requeue(self, act: Act) -> Outcome:
+    def _requeue(self, act: Act) -> Repair:
         """Start jobs that failed or died anew; without a person those that were chosen."""
-        facts: dict[str, Any] = {}
-        if act.choice is None:
+        if act.cause is None:
             ids = None if act.target is None else [act.target]
             done = retry_jobs(self.context, act.actor, ids, reason=act.reason, idempotency_key=None)
-        else:
-            chosen = act.choice
-            facts = {"cause": chosen.cause, "probe": chosen.is_probe}
-            done = self._move_jobs(lambda tx: jobs.requeue(tx, chosen.jobs))
-        self.background.wake()
-        return Outcome(len(done), {"jobs": done[:50], **facts})
+            return self._requeued(act, done)
+        done = self._move_jobs(lambda tx: jobs.requeue(tx, act.jobs))
+        return self._requeued(act, done, cause=act.cause, probe=act.is_probe)
 
-    def _move_jobs(self, unit: Callable[[Connection], list[str]]) -> list[str]:
-        return self.context.store.database.write(unit, name="jobs.retry", writes=Writes.of(JOBS))
-
-    def _release(self, act: Act) -> Outcome:
+    def _release(self, act: Act) -> Repair:
         """Take back leases that ran out or whose process is gone from this machine; of a target any
         lease.
         """
@@ -245,16 +242,25 @@ class Repairs:
             ]
             return jobs.requeue(tx, ids, under_way=True) if ids else []
 
-        released = self._move_jobs(unit)
+        return self._requeued(act, self._move_jobs(unit))
+
+    def _move_jobs(self, unit: Callable[[Connection], list[str]]) -> list[str]:
+        return self.context.store.database.write(unit, name="jobs.retry", writes=Writes.of(JOBS))
+
+    def _requeued(self, act: Act, job_ids: list[str], **facts: Json) -> Repair:
         self.background.wake()
-        return Outcome(len(released), {"jobs": released[:50]})
+        return act.result(len(job_ids), {"jobs": [*job_ids[:_SHOWN]], **facts})
 
-    def _check(self, act: Act) -> Outcome:
+    def _check(self, act: Act) -> Repair:
         """Check what is derived; it changes nothing."""
-        found = [finding for each in self.background.derived for finding in _findings(each)]
-        return Outcome(0, {"checks": {finding.check: finding.status for finding in found}})
+        checks: JsonObject = {
+            finding.check: finding.status
+            for each in self.background.derived
+            for finding in run_check(each.name, each.check)
+        }
+        return act.result(0, {"checks": checks})
 
-    def _reembed(self, act: Act) -> Outcome:
+    def _reembed(self, act: Act) -> Repair:
         """Embed some pages of the texts that have no vector, on this machine alone."""
         context = self.context
         if not context.local_embedder:
@@ -262,41 +268,36 @@ class Repairs:
                 "The embedder is not on this machine: `tally reembed` says what it costs, and asks."
             )
         with context.store.database.read() as connection:
-            missing = {
-                number: scopes.get_by_id(connection, number).scope
-                for number in unembedded(connection, context)
-            }
-        pages, made = _PAGES, 0
-        for scope_id, name in missing.items():
-            scope, writes = Unembedded(context, scope_id), Writes.of(name)
-            commit = partial(context.store.database.write, name="steward.reembed", writes=writes)
+            missing = [Unembedded(context, each) for each in unembedded(connection, context)]
+        pages = _PAGES
+        for scope in missing:
+            commit = scope.committing("steward.reembed")
             while pages and not self._is_stopped() and scope.embed_page(commit, self._is_stopped):
                 pages -= 1
-            made += scope.vectors
-        return Outcome(made, {"scopes": len(missing)})
+        return act.result(sum(scope.vectors for scope in missing), {"scopes": len(missing)})
 
     def _is_stopped(self) -> bool:
         return self.is_unattended and self.context.gate.is_autonomy_frozen()
 
-    def _reindex(self, act: Act) -> Outcome:
+    def _reindex(self, act: Act) -> Repair:
         """Make anew those parts of the index that do not match the database."""
-        mended = [
+        mended: list[Json] = [
             each.name
             for each in self.background.derived
             if each.name in _INDEXES
-            and any(finding.status != "ok" for finding in _findings(each))
+            and any(finding.status != "ok" for finding in run_check(each.name, each.check))
             and each.repair(act.actor).status == "repaired"
         ]
-        return Outcome(len(mended), {"mended": mended})
+        return act.result(len(mended), {"mended": mended})
 
-    def _purge(self, act: Act) -> Outcome:
+    def _purge(self, act: Act) -> Repair:
         done = retention.purge(
             self.context, act.actor, self.windows, mode="apply", reason=act.reason
         ).dump()
         counts = {name: value for name, value in done.items() if isinstance(value, int)}
-        return Outcome(sum(counts.values()), counts)
+        return act.result(sum(counts.values()), {**counts})
 
-    def _take_back(self, act: Act) -> Outcome:
+    def _take_back(self, act: Act) -> Repair:
         done = taking_back.take_back(
             self.context,
             act.actor,
@@ -304,12 +305,11 @@ class Repairs:
             reason=act.reason,
             confirm_token=act.confirm_token or "",
         )
-        return Outcome(done.number, done.facts)
+        return act.result(done.number, done.facts)
 
 
-def _findings(derived: Derived) -> list[Finding]:
-    found = derived.check()
-    return found if isinstance(found, list) else [found]
+def _refusal(actor: Actor, reason: ReasonCode) -> AccessDecision:
+    return AccessDecision.refusal(actor, reason, "manage")
 
 
 def is_leaked(lease: measures.Leased, now: int) -> bool:

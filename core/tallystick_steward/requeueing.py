@@ -5,13 +5,15 @@ cause lasts, and the rest start anew once a job of their kind has ended well.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
 
+from tallystick.jobs import TALLY_ACTOR
 from tallystick.records import Job, JournalEntry
 from tallystick.records.times import HOUR, MINUTE
 from tallystick.storage import Connection
 from tallystick.storage.rows import job_list, jobs, journal, measures
 from tallystick_steward.readings import OF_THE_TEXT
+from tallystick_steward.repairs import END, Act
 
 _MOST_ANEW = 3
 """Times that a job is started anew without a person."""
@@ -20,49 +22,39 @@ _FIRST_PAUSE, _LONGEST_PAUSE = MINUTE, 5 * MINUTE
 _MOST_JOBS = 1_000
 
 
-class Choice(NamedTuple):
-    """Jobs that one cause failed, and that may be started anew."""
-
-    cause: str
-    """The kind of the jobs and the code of their failure."""
-    jobs: Sequence[str]
-    is_probe: bool
-    """True for the one job that asks whether the cause lasts."""
-
-
-class Stuck(NamedTuple):
-    """What failed by something around it, which may have passed."""
-
-    choices: Sequence[Choice]
-    """What may be started anew at this moment: nothing of a cause of which a probe is under way."""
-    used_up: Sequence[str]
-    """Jobs that failed again as often as is allowed without a person."""
-
-
-def find_stuck(connection: Connection, now: int) -> Stuck:
-    """Return which jobs may be started anew now, and which are a person's."""
+def requeue_stuck(connection: Connection, now: int) -> list[Act]:
+    """Return what may be started anew at this moment, of the jobs that failed by something around
+    them: nothing of a cause of which a probe is under way. What failed again as often as is allowed
+    is for a person.
+    """
     groups: dict[tuple[str, str], list[Job]] = {}
     for job in job_list.list_jobs(connection, states=("failed", "dead"), limit=_MOST_JOBS):
         code = job.error_code or "unknown"
         if code != job_list.CANCELLED and code not in OF_THE_TEXT:
             groups.setdefault((job.kind, code), []).append(job)
-    probes = _probes(connection, now) if groups else []
-    choices: list[Choice] = []
-    used_up: list[str] = []
+    ended = journal.of_tally(connection, END, since=now - HOUR)
+    acts: list[Act] = []
+    used_up = 0
     for (kind, code), failed in groups.items():
         cause = f"{kind}:{code}"
         allowed = sorted((job for job in failed if _lives(job) < _MOST_ANEW), key=_lives)
-        used_up += [job.id for job in failed if _lives(job) >= _MOST_ANEW]
-        if not allowed:
-            continue
+        used_up += len(failed) - len(allowed)
+        ids = [job.id for job in allowed]
+        probes = [
+            each for each in ended if each.details.get("probe") and each.details["cause"] == cause
+        ]
         failed_at = max(job.updated_at for job in failed)
-        if measures.last_success(connection, kind) > failed_at:
-            choices.append(Choice(cause, [job.id for job in allowed], is_probe=False))
-            continue
-        of_cause = [entry for entry in probes if entry.details.get("cause") == cause]
-        if _is_time(connection, of_cause, now):
-            choices.append(Choice(cause, [allowed[0].id], is_probe=True))
-    return Stuck(choices, used_up)
+        requeue = partial(Act, TALLY_ACTOR, "requeue", cause=cause)
+        if ids and measures.last_success(connection, kind) > failed_at:
+            text = f"{len(ids)} jobs failed by what has passed: {cause}"
+            acts.append(requeue(text, target=cause, jobs=ids))
+        elif ids and _is_time(connection, probes, now):
+            text = f"one job asks whether the cause lasts: {cause}"
+            acts.append(requeue(text, target=ids[0], jobs=ids[:1], is_probe=True))
+    if used_up:
+        text = f"{used_up} jobs failed again as often as they may be requeued"
+        acts.append(Act(TALLY_ACTOR, "requeue", text, is_for_person=True))
+    return acts
 
 
 def _is_time(connection: Connection, probes: Sequence[JournalEntry], now: int) -> bool:
@@ -74,12 +66,6 @@ def _is_time(connection: Connection, probes: Sequence[JournalEntry], now: int) -
         return False
     pause = min(_LONGEST_PAUSE, _FIRST_PAUSE << min(len(probes) - 1, 10))
     return now >= probes[0].at + pause
-
-
-def _probes(connection: Connection, now: int) -> list[JournalEntry]:
-    """Return the probes of the last hour, newest first."""
-    ended = journal.of_tally(connection, "repair.end", since=now - HOUR)
-    return [each for each in ended if each.details.get("probe")]
 
 
 def _lives(job: Job) -> int:

@@ -242,15 +242,7 @@ class AccessTokens:
         """Raise Denied unless this actor is a person who may let `holder` in."""
         reason = self._refusal(holder, scopes, operations)
         if reason is not None:
-            raise Denied(
-                AccessDecision(
-                    allowed=False,
-                    reason=reason,
-                    operation="manage",
-                    scope=self._actor.private_scope,
-                    surface=self._actor.surface,
-                )
-            )
+            raise Denied(AccessDecision.refusal(self._actor, reason, "manage"))
 
     def _refusal(
         self,

@@ -216,7 +216,10 @@ class Approvals:
         def unit(tx: Connection) -> StoredApproval | StateConflict:
             stored = self._visible(tx, approval_id)
             if not self._decides(tx, stored.record.scope):
-                raise Denied(self._refusal(stored.record.scope))
+                scope = stored.record.scope
+                raise Denied(
+                    AccessDecision.refusal(self.actor, "missing_permission", "manage", scope)
+                )
             call = IdempotentCall(stored.scope, f"approval.{to}", idempotency_key, arguments)
             answered = call.read_answer(tx)
             if answered is not None:
@@ -411,15 +414,6 @@ class Approvals:
         return (
             scope == actor.private_scope
             or self.gate.decide(connection, actor, "manage", scope).allowed
-        )
-
-    def _refusal(self, scope: Scope) -> AccessDecision:
-        return AccessDecision(
-            allowed=False,
-            reason="missing_permission",
-            operation="manage",
-            scope=scope,
-            surface=self.actor.surface,
         )
 
     def _journal(

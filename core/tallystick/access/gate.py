@@ -169,16 +169,8 @@ class Gate:
         """
         if actor.is_attended:
             return
-        raise self.refuse(
-            actor,
-            AccessDecision(
-                allowed=False,
-                reason="person_required",
-                operation=operation,
-                scope=scope,
-                surface=actor.surface,
-            ),
-        )
+        refusal = AccessDecision.refusal(actor, "person_required", operation, scope)
+        raise self.refuse(actor, refusal)
 
     def require_early(self, actor: Actor, operation: AccessKind, scope: Scope) -> None:
         """Refuse early what `confirm` would refuse in the transaction that follows; only that one
@@ -298,18 +290,9 @@ class Gate:
                 'Say why: `reason` is empty. It is kept in the journal. Write reason="…".',
                 argument="reason",
             )
-        if not actor.is_operator or actor.organization is not None:
-            scope = actor.private_scope
-            raise self.refuse(
-                actor,
-                AccessDecision(
-                    allowed=False,
-                    reason="missing_permission",
-                    operation="manage",
-                    scope=scope,
-                    surface=actor.surface,
-                ),
-            )
+        if not actor.operates_tally:
+            refusal = AccessDecision.refusal(actor, "missing_permission", "manage")
+            raise self.refuse(actor, refusal)
         name = "tally.freeze" if frozen else "tally.thaw"
         setting = scopes.FROZEN if what == "mutations" else scopes.AUTONOMY_FROZEN
         event = journal.Event(

@@ -72,7 +72,8 @@ class Spaces:
         _require(name=name, reason=reason)
         refusal = _may_not_create(self._actor, target)
         if refusal is not None:
-            raise self._gate.refuse(self._actor, self._decision(target, refusal))
+            decision = AccessDecision.refusal(self._actor, refusal, "manage", target)
+            raise self._gate.refuse(self._actor, decision)
         space = MemorySpace.load(
             {
                 "id": self._store.ids.new(),
@@ -202,15 +203,6 @@ class Spaces:
             return None
         return spaces.of_scopes(connection, [scope]).get(scope)
 
-    def _decision(self, scope: Scope, reason: ReasonCode) -> AccessDecision:
-        return AccessDecision(
-            allowed=False,
-            reason=reason,
-            operation="manage",
-            scope=scope,
-            surface=self._actor.surface,
-        )
-
     def _journal(self, tx: Connection, event: str, space: MemorySpace, reason: str) -> None:
         members = [member.dump() for member in space.members]
         journal.append(
@@ -232,9 +224,7 @@ def _may_not_create(actor: Actor, scope: Scope) -> ReasonCode | None:
     """Return the reason for which `actor` may not open a space of `scope`, or None."""
     if scope.kind in ("private", "diary"):
         return "unsupported_scope"
-    if scope.organization != actor.organization and not (
-        actor.is_operator and actor.organization is None
-    ):
+    if scope.organization != actor.organization and not actor.operates_tally:
         return "missing_organization" if actor.organization is None else "unverified_membership"
     if actor.is_operator:
         return None
@@ -322,13 +312,8 @@ def require_no_widening(
     """
     for origin in dict.fromkeys(origins):
         if widens(connection, gate, actor, origin, into):
-            decision = AccessDecision(
-                allowed=False,
-                reason="scope_crossing_requires_promotion",
-                operation=operation,
-                scope=into,
-                surface=actor.surface,
-            )
+            reason: ReasonCode = "scope_crossing_requires_promotion"
+            decision = AccessDecision.refusal(actor, reason, operation, into)
             raise Denied(decision, f"{into} has readers that {origin} has not. {remedy}")
 
 

@@ -53,13 +53,7 @@ def refuse_unconfirmed(
     """Journal the refusal of a change that nobody has confirmed, or no person; return the error to
     raise.
     """
-    decision = AccessDecision(
-        allowed=False,
-        reason=reason,
-        operation=operation,
-        scope=scope,
-        surface=bound.actor.surface,
-    )
+    decision = AccessDecision.refusal(bound.actor, reason, operation, scope)
     return services_of(bound).gate.refuse(bound.actor, decision)
 
 

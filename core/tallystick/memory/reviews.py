@@ -211,16 +211,8 @@ def decide(
 def _require_person(context: MemoryContext, actor: Actor, scope: Scope) -> None:
     context.gate.require_person(actor, "write", scope)
     if actor.agent is not None:
-        raise context.gate.refuse(
-            actor,
-            AccessDecision(
-                allowed=False,
-                reason="person_required",
-                operation="write",
-                scope=scope,
-                surface=actor.surface,
-            ),
-        )
+        refusal = AccessDecision.refusal(actor, "person_required", "write", scope)
+        raise context.gate.refuse(actor, refusal)
 
 
 def _edit_content(words: ProposalContent, changes: Mapping[str, Any]) -> ProposalContent:

@@ -277,6 +277,11 @@ class Actor(Record):
         return self.credential is None or self.credential.manages
 
     @property
+    def operates_tally(self) -> bool:
+        """True for an operator of the whole tally, and not of one organization in it alone."""
+        return self.is_operator and self.organization is None
+
+    @property
     def is_attended(self) -> bool:
         """True if a person is there, or it is a caller in this process who answers for that."""
         return self.credential is None or self.credential.is_attended

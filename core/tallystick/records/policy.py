@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from tallystick.records._base import Json, JsonObject, Persisted, Record
-from tallystick.records.identity import AccessKind, Scope
+from tallystick.records.identity import AccessKind, Actor, Scope
 from tallystick.records.times import (
     MomentField,
     datetime_of,
@@ -92,6 +92,19 @@ class AccessDecision(Record):
     surface: str
     audit_id: str | None = None
     """The journal event of this decision; set for every refusal."""
+
+    @classmethod
+    def refusal(
+        cls, actor: Actor, reason: ReasonCode, operation: AccessKind, scope: Scope | None = None
+    ) -> Self:
+        """Return the refusal of an operation in a scope, by default the actor's private one."""
+        return cls(
+            allowed=False,
+            reason=reason,
+            operation=operation,
+            scope=scope or actor.private_scope,
+            surface=actor.surface,
+        )
 
 
 class ApprovalRequest(Record):

@@ -26,6 +26,7 @@ RepairAction = Literal[
     "recover_many",
 ]
 """A repair that the steward knows."""
+RepairState = Literal["previewed", "done", "failed"]
 DirectRepair = Literal["requeue", "release_lease", "check", "reembed", "reindex", "purge"]
 """A repair that is made at once; the others are previewed."""
 UnattendedAction = Literal["requeue", "release_lease", "check", "reembed"]
@@ -176,7 +177,7 @@ class Repair(Record):
     """What a repair did, or in a preview would do."""
 
     action: RepairAction
-    state: Literal["previewed", "done", "failed"]
+    state: RepairState
     target: str | None = None
     changed: int = 0
     """The number of things that it changed or would change."""

@@ -23,7 +23,7 @@ class OperatorScopes:
     def __init__(
         self, connection: Connection, context: MemoryContext, actor: Actor, operation: AccessKind
     ) -> None:
-        self.whole = actor.is_operator and actor.organization is None
+        self.whole = actor.operates_tally
         """True if they are all of the tally."""
         self._connection, self._context, self._actor = connection, context, actor
         self._operation: AccessKind = operation

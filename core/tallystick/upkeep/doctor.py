@@ -88,10 +88,10 @@ def diagnose(
     for check, run in checks.items():
         findings += _read(context, check, run)
     for each in background.derived:
-        findings += _run_check(each.name, each.check)
-    findings += _run_check("files", lambda: _files(context))
-    findings += _run_check("spool", lambda: _spool(context))
-    findings += _run_check("retention", lambda: _retention(context, actor, windows))
+        findings += run_check(each.name, each.check)
+    findings += run_check("files", lambda: _files(context))
+    findings += run_check("spool", lambda: _spool(context))
+    findings += run_check("retention", lambda: _retention(context, actor, windows))
     if not repair:
         return tuple(findings)
     repairs: dict[str, Callable[[], Finding]] = {
@@ -107,7 +107,7 @@ def diagnose(
         if repair_one is None or finding.status != mends.get(finding.check, "problem"):
             repaired.append(finding)
         else:
-            repaired += _run_check(finding.check, repair_one)
+            repaired += run_check(finding.check, repair_one)
     mended = sorted({each.check for each in repaired if each.status == "repaired"})
     if mended:
         context.store.database.write(
@@ -138,10 +138,10 @@ def _read(
         with damage_read(), context.store.database.read() as connection:
             return list(run(connection))
 
-    return _run_check(check, read)
+    return run_check(check, read)
 
 
-def _run_check(check: str, run: Callable[[], Finding | list[Finding]]) -> list[Finding]:
+def run_check(check: str, run: Callable[[], Finding | list[Finding]]) -> list[Finding]:
     """Run a check; what it could not read is its finding."""
     try:
         findings = run()

@@ -213,16 +213,8 @@ def erase_recorded(
             connection, run_id, None if step_id is None else [step_id]
         )
     if not actor.is_operator:
-        raise context.gate.refuse(
-            actor,
-            AccessDecision(
-                allowed=False,
-                reason="missing_permission",
-                operation="delete",
-                scope=scope,
-                surface=actor.surface,
-            ),
-        )
+        refusal = AccessDecision.refusal(actor, "missing_permission", "delete", scope)
+        raise context.gate.refuse(actor, refusal)
     steps = sorted({*(payload.step_id for payload in payloads), *with_texts})
     if mode == "preview":
         return steps

@@ -114,7 +114,8 @@ def erase_user(
         token, end = confirmation.token(_token_content(reason, plan), now=context.store.clock.now())
         return plan.preview.model_copy(update={"confirm_token": token, "expires_at": end})
     if confirm_token is None:
-        raise confirmation.refusal(_decision(actor))
+        refusal = AccessDecision.refusal(actor, "missing_permission", "delete")
+        raise confirmation.refusal(refusal)
     if context.index is not None and not context.index.owned:
         raise StorageError(
             "Another process holds this tally's Chroma folder. Close it, then erase: its files "
@@ -238,16 +239,6 @@ def _token_content(reason: str, plan: _Plan) -> Any:
     rows = plan.rows
     ids = [list(plan.gone), list(plan.runs), list(rows.tokens), list(rows.proposals)]
     return [reason, ids, [hit.entry_id for hit in plan.payloads], plan.preview.dump()]
-
-
-def _decision(actor: Actor) -> AccessDecision:
-    return AccessDecision(
-        allowed=False,
-        reason="missing_permission",
-        operation="delete",
-        scope=actor.private_scope,
-        surface=actor.surface,
-    )
 
 
 def _destroy(write: MemoryWrite, plan: _Plan, user: User, reason: str) -> str:

@@ -31,7 +31,7 @@ def list_jobs(
     """Return jobs, newest first: for an operator of every scope, else of `scope`; and only those
     listed after the one with the id `before`. Raises Denied, and NotFound for an unknown `before`.
     """
-    everywhere = _operates(actor)
+    everywhere = actor.operates_tally
     if not everywhere:
         context.gate.require(actor, "read", scope)
     with context.store.database.read() as connection:
@@ -161,15 +161,11 @@ def _require_writable(context: MemoryContext, tx: Connection, actor: Actor, job_
 def _may(
     context: MemoryContext, connection: Connection, actor: Actor, job: Job, access: Any
 ) -> bool:
-    if _operates(actor):
+    if actor.operates_tally:
         return True
     return (
         job.scope is not None and context.gate.decide(connection, actor, access, job.scope).allowed
     )
-
-
-def _operates(actor: Actor) -> bool:
-    return actor.is_operator and actor.organization is None
 
 
 def note_repair(

@@ -485,14 +485,8 @@ def _note(
 def require_operator(context: MemoryContext, actor: Actor) -> None:
     """Raise Denied, journaled, unless an operator of the whole tally acts."""
     # Retention concerns the whole tally, so an operator of one organization in it is not enough.
-    if not actor.is_operator or actor.organization is not None:
-        decision = AccessDecision(
-            allowed=False,
-            reason="missing_permission",
-            operation="manage",
-            scope=actor.private_scope,
-            surface=actor.surface,
-        )
+    if not actor.operates_tally:
+        decision = AccessDecision.refusal(actor, "missing_permission", "manage")
         raise context.gate.refuse(actor, decision) from Denied(decision)
 
 
