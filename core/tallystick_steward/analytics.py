@@ -5,8 +5,9 @@ the timeline of one request, session or memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
 
 from tallystick.errors import NotFound
 from tallystick.jobs import TALLY_ACTOR
@@ -21,10 +22,9 @@ from tallystick.storage.rows import (
     operation_minutes,
     source_rows,
 )
-from tallystick.storage.rows.operation_minutes import quantile
+from tallystick.storage.rows.operation_minutes import NONE, PARTS, Minute, add_up, quantile
 from tallystick_steward.events import may_see
 from tallystick_steward.following import caller_of
-from tallystick_steward.metrics import parts_of
 
 Analysis = Literal["usage", "errors", "logs", "memory-safety", "hours", "days"]
 _MOST_ENTRIES = 20_000
@@ -59,80 +59,69 @@ _FACTS = (
 """Details of entries that are told: names, numbers and ids."""
 
 
-def analyse(context: MemoryContext, name: str, since: int) -> list[AnalyticsRow]:
+def analyse(context: MemoryContext, name: Analysis, since: int) -> list[AnalyticsRow]:
     """Return the rows of an analysis since a moment; the caller has checked who asks."""
     with context.store.database.read() as connection:
-        if name == "usage":
-            return [*_operations(connection, since, fine=True), *_sources(connection)]
-        if name == "errors":
-            return [*_operations(connection, since, fine=False), *_stages(connection)]
-        if name in ("hours", "days"):
-            return _in_time(connection, since, HOUR if name == "hours" else DAY)
         if name == "logs":
             return _calls(connection, since)
-        return _events(connection, since, _SAFETY)
+        if name == "memory-safety":
+            return _events(connection, since)
+        minutes = operation_minutes.since(connection, since // MINUTE)
+        if name == "usage":
+            return [*_operations(minutes), *_sources(connection)]
+        if name == "errors":
+            return [*_operations(filter(_has_failed, minutes)), *_stages(connection)]
+    return _in_time(minutes, HOUR if name == "hours" else DAY)
 
 
-def _operations(connection: Connection, since: int, *, fine: bool) -> list[AnalyticsRow]:
-    counts: Counter[str] = Counter()
-    micros: Counter[str] = Counter()
-    for each in operation_minutes.since(connection, since // MINUTE):
-        if fine or parts_of(each.kind)["outcome"] not in _FINE:
-            counts[each.kind] += each.calls
-            micros[each.kind] += each.micros
+def _has_failed(each: Minute) -> bool:
+    return each.parts[2] not in _FINE
+
+
+def _operations(minutes: Iterable[Minute]) -> list[AnalyticsRow]:
+    totals = add_up(minutes, lambda each: each.parts)
     return [
         AnalyticsRow(
-            labels=parts_of(kind), count=count, facts={"mean_ms": micros[kind] / count / 1_000}
+            labels=dict(zip(PARTS, parts, strict=True)),
+            count=total.calls,
+            facts={"mean_ms": total.micros / total.calls / 1_000},
         )
-        for kind, count in counts.most_common()
+        for parts, total in sorted(totals.items(), key=lambda each: -each[1].calls)
     ]
 
 
-def _in_time(connection: Connection, since: int, width: int) -> list[AnalyticsRow]:
+def _in_time(minutes: Sequence[Minute], width: int) -> list[AnalyticsRow]:
     """Return the operations of each hour or day, with what 95 % of the calls of remember took."""
-    counts: Counter[int] = Counter()
-    failed: Counter[int] = Counter()
-    buckets: dict[int, Counter[int]] = {}
-    for each in operation_minutes.since(connection, since // MINUTE):
-        place = each.minute * MINUTE // width
-        counts[place] += each.calls
-        parts = parts_of(each.kind)
-        if parts["outcome"] not in _FINE:
-            failed[place] += each.calls
-        if parts["operation"] == "remember":
-            buckets.setdefault(place, Counter()).update(each.buckets)
+
+    def place(each: Minute) -> int:
+        return each.minute * MINUTE // width
+
+    failed = add_up(filter(_has_failed, minutes), place)
+    remembers = add_up((each for each in minutes if each.parts[0] == "remember"), place)
     return [
         AnalyticsRow(
-            labels={"from": as_datetime(place * width).isoformat(timespec="minutes")},
-            count=counts[place],
+            labels={"from": as_datetime(at * width).isoformat(timespec="minutes")},
+            count=total.calls,
             facts={
-                "failed": failed[place],
-                "remember_p95_ms": quantile(buckets.get(place, {}), 0.95) / 1_000,
+                "failed": failed.get(at, NONE).calls,
+                "remember_p95_ms": quantile(remembers.get(at, NONE).buckets, 0.95) / 1_000,
             },
         )
-        for place in sorted(counts)
+        for at, total in add_up(minutes, place).items()
     ]
 
 
 def _stages(connection: Connection) -> list[AnalyticsRow]:
     """Return the jobs that did not end well, by the code of their stage."""
-    return [
-        AnalyticsRow(
-            labels={"stage": each.kind, "state": each.state, "code": each.code}, count=each.jobs
-        )
-        for each in measures.jobs_by_state(connection)
-        if each.state in ("failed", "dead", "retry_scheduled")
-    ]
+    bad = ("failed", "dead", "retry_scheduled")
+    jobs = (each for each in measures.jobs_by_state(connection) if each.state in bad)
+    return _rows({each[:3]: each.jobs for each in jobs}, "stage", "state", "code")
 
 
 def _sources(connection: Connection) -> list[AnalyticsRow]:
-    counts: Counter[tuple[str, str]] = Counter()
-    for row in source_rows.last_imports(connection):
-        counts[row["adapter"], row["state"]] += 1
-    return [
-        AnalyticsRow(labels={"connector": connector, "state": state}, count=count)
-        for (connector, state), count in counts.most_common()
-    ]
+    imports = source_rows.last_imports(connection)
+    states = Counter((row["adapter"], row["state"]) for row in imports)
+    return _rows(states, "connector", "state")
 
 
 def _calls(connection: Connection, since: int) -> list[AnalyticsRow]:
@@ -151,15 +140,20 @@ def _calls(connection: Connection, since: int) -> list[AnalyticsRow]:
     ]
 
 
-def _events(connection: Connection, since: int, events: Iterable[str]) -> list[AnalyticsRow]:
+def _events(connection: Connection, since: int) -> list[AnalyticsRow]:
     first = journal_reading.sequence_at(connection, since) - 1
-    found = journal_reading.after(
-        connection, first, events=tuple(events), limit=_MOST_ENTRIES, newest=True
+    entries = journal_reading.after(
+        connection, first, events=_SAFETY, limit=_MOST_ENTRIES, newest=True
     )
-    counts = Counter((entry.event, caller_of(entry.actor), entry.surface) for entry in found)
+    counts = Counter((entry.event, caller_of(entry.actor), entry.surface) for entry in entries)
+    return _rows(counts, "event", "actor", "surface")
+
+
+def _rows(counts: Mapping[Any, int], *labels: str) -> list[AnalyticsRow]:
+    """Return counts by tuples of the values of their labels, the most first."""
     return [
-        AnalyticsRow(labels={"event": event, "actor": actor, "surface": surface}, count=count)
-        for (event, actor, surface), count in counts.most_common()
+        AnalyticsRow(labels=dict(zip(labels, values, strict=True)), count=count)
+        for values, count in Counter(counts).most_common()
     ]
 
 
@@ -182,10 +176,13 @@ def timeline(
                 or entry.correlation_id in acts
             )
         ]
+        may = partial(may_see, connection, context, actor)
+        # A reason may quote what it is about: whoever inspects a scope and may not read it sees
+        # what happened there, and not why.
         shown = [
-            entry
+            entry if may(entry, "read") else entry.replace(reason=None)
             for entry in entries
-            if may_see(connection, context, actor, entry, "read", "inspect")
+            if may(entry, "read", "inspect")
         ]
     if not shown:
         raise NotFound(f"Nothing is known of {subject[:80]!a} that {actor.user} may see.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tallystick.extension import Extension
@@ -19,11 +20,17 @@ _STEWARD = Late("tallystick_steward.steward:Steward")
 
 
 def _operation(
-    effect: Effect, verb: str, description: str, *errors: str, title: str = "", **options: bool
+    effect: Effect,
+    verb: str,
+    description: str,
+    errors: tuple[str, ...] = ("denied",),
+    *,
+    title: str = "",
+    needs_preview: bool = False,
 ) -> Operation:
     title = title or verb.replace("_", " ").capitalize()
-    reached = f"steward.{verb}"
-    return Operation(verb, title, description, effect, errors, reached, face=_STEWARD, **options)
+    make = partial(Operation, face=_STEWARD, needs_preview=needs_preview)
+    return make(verb, title, description, effect, errors, f"steward.{verb}")
 
 
 def _derived(context: MemoryContext) -> Sequence[Derived]:
@@ -50,56 +57,46 @@ EXTENSION: Extension[Operation] = Extension(
     chores=_chores,
     operations=(
         _operation(
-            "operate",
-            "metrics",
-            "Measure operations, jobs, calls of models and the database.",
-            "denied",
+            "operate", "metrics", "Measure operations, jobs, calls of models and the database."
         ),
         _operation(
             "operate",
             "health",
             "Score the queue, storage, index, providers and the safety of changes, with the facts.",
-            "denied",
         ),
         _operation(
             "operate",
             "diagnose",
             "Show the health of one part, with its facts.",
-            "denied",
-            "invalid_input",
+            ("denied", "invalid_input"),
             title="Diagnose a part",
         ),
         _operation(
             "read",
             "health_scores",
             "Show the scores of the tally's health, without facts.",
-            "denied",
-            "rate_limited",
+            ("denied", "rate_limited"),
         ),
-        _operation(
-            "operate", "alerts", "Look at every limit, and list the alerts that stand.", "denied"
-        ),
+        _operation("operate", "alerts", "Look at every limit, and list the alerts that stand."),
         _operation(
             "read",
             "events",
             "List what happened behind a cursor: changes, reviews and approvals that are needed, "
             "runs that ended.",
-            "invalid_input",
-            "rate_limited",
+            ("invalid_input", "rate_limited"),
         ),
         _operation(
             "operate",
             "repair",
             "Requeue jobs, release leases, embed, mend the index or purge: journaled before and "
             "after, within bounds.",
-            *_REPAIR,
-            "not_found",
+            (*_REPAIR, "not_found"),
         ),
         _operation(
             "change",
             "rollback",
             "Preview what one act changed, then undo it with the token.",
-            *_REPAIR,
+            _REPAIR,
             title="Roll back an act",
             needs_preview=True,
         ),
@@ -108,7 +105,7 @@ EXTENSION: Extension[Operation] = Extension(
             "recover_many",
             "Preview what a job, a model or a caller did since a moment, then take it back with "
             "the token.",
-            *_REPAIR,
+            _REPAIR,
             title="Take back many changes",
             needs_preview=True,
         ),
@@ -116,28 +113,24 @@ EXTENSION: Extension[Operation] = Extension(
             "change",
             "backfill",
             "Learn from, embed or link a portion of what a scope has from before.",
-            "denied",
-            "invalid_input",
+            ("denied", "invalid_input"),
         ),
         _operation(
             "operate",
             "resume_autonomy",
             "Let the steward go on after repairs that did not help halted it.",
-            "denied",
         ),
         _operation(
             "operate",
             "analytics",
             "Count operations, errors, calls of models or changes, by actor, provider and stage.",
-            "denied",
-            "invalid_input",
+            ("denied", "invalid_input"),
         ),
         _operation(
             "read",
             "timeline",
             "List what happened to a memory, or in a request or session, with the decisions.",
-            "not_found",
-            "rate_limited",
+            ("not_found", "rate_limited"),
         ),
     ),
 )

@@ -6,7 +6,6 @@ Each entry of the journal is read once by a process: a look counts what came sin
 from __future__ import annotations
 
 import threading
-import weakref
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,13 +14,10 @@ from typing import Any
 from tallystick.memory import MemoryContext
 from tallystick.records.times import DAY, MINUTE, SECOND
 from tallystick.storage import Connection
-from tallystick.storage.engine.database import Database
 from tallystick.storage.rows import journal_reading, memories
 from tallystick.storage.rows.journal_reading import Glance
 
 QUARTER = 15 * MINUTE
-_MOST = {"memory.forget": 50_000, "memory.add": 2_000}
-"""Entries of a look that are counted, the newest."""
 _YOUNG = 10 * SECOND
 """The age up to which several writers of a server may commit in another order."""
 
@@ -31,16 +27,50 @@ Counted = Mapping[tuple[str, int], int]
 
 @dataclass
 class _Followed:
-    """What this process has counted of one journal."""
+    """What this process has counted of one event. Thread-safe."""
 
+    event: str
+    span: int
+    """Microseconds of which the first look counts it."""
+    most: int
+    """Entries of a look that are counted, the newest."""
     sequence: int = -1
     """The last entry that is counted; -1 before the first look."""
-    forgot: Counter[tuple[str, int]] = field(default_factory=Counter)
-    forged: Counter[tuple[str, int]] = field(default_factory=Counter)
+    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
+    def follow(self, context: MemoryContext, connection: Connection, now: int) -> Counted:
+        """Count what came since the last look; return all of a day."""
+        last = journal_reading.last_sequence(connection)
+        settled = journal_reading.settled_before(connection, last, now - _YOUNG)
+        with self.lock:
+            if self.sequence < 0:
+                self.sequence = journal_reading.sequence_at(connection, now - self.span) - 1
+            settled = max(self.sequence, settled)
+            self.counts += self._count(context, connection, self.sequence, settled)
+            self.sequence = settled
+            for place in [each for each in self.counts if each[1] < (now - DAY) // MINUTE]:
+                del self.counts[place]
+            # What may still be joined by an earlier entry is counted anew with each look.
+            return self.counts + self._count(context, connection, settled, last)
 
-_followed: weakref.WeakKeyDictionary[Database, _Followed] = weakref.WeakKeyDictionary()
+    def _count(
+        self, context: MemoryContext, connection: Connection, after: int, until: int
+    ) -> Counter[tuple[str, int]]:
+        if until <= after:
+            return Counter()
+        is_add = self.event == "memory.add"
+        glances = journal_reading.glances(
+            connection,
+            self.event,
+            after=after,
+            until=until,
+            streams="scope:private:" if is_add else "",
+            limit=self.most,
+        )
+        if is_add:
+            glances = _of_other_users(context, connection, glances)
+        return Counter((caller_of(each.actor), each.at // MINUTE) for each in glances)
 
 
 def follow(context: MemoryContext, connection: Connection, now: int) -> tuple[Counted, Counted]:
@@ -48,39 +78,12 @@ def follow(context: MemoryContext, connection: Connection, now: int) -> tuple[Co
     how many, in a private scope, where nobody else speaks to the tally; since the process began to
     look, and 15 minutes before.
     """
-    known = _followed.setdefault(context.store.database, _Followed())
-    last = journal_reading.last_sequence(connection)
-    settled = journal_reading.settled_before(connection, last, now - _YOUNG)
-    with known.lock:
-        since = dict.fromkeys(_MOST, known.sequence)
-        if known.sequence < 0:
-            for event, span in (("memory.forget", DAY), ("memory.add", QUARTER)):
-                since[event] = journal_reading.sequence_at(connection, now - span) - 1
-        for event, counts in (("memory.forget", known.forgot), ("memory.add", known.forged)):
-            counts.update(_count(context, connection, event, since[event], settled))
-            for place in [each for each in counts if each[1] < (now - DAY) // MINUTE]:
-                del counts[place]
-        known.sequence = settled = max(*since.values(), settled)
-        forgot, forged = Counter(known.forgot), Counter(known.forged)
-    # What may still be joined by an earlier entry is counted anew with each look.
-    for event, counts in (("memory.forget", forgot), ("memory.add", forged)):
-        counts.update(_count(context, connection, event, settled, last))
-    return forgot, forged
-
-
-def _count(
-    context: MemoryContext, connection: Connection, event: str, after: int, until: int
-) -> Counter[tuple[str, int]]:
-    if until <= after:
-        return Counter()
-    is_add = event == "memory.add"
-    streams = "scope:private:" if is_add else ""
-    found = journal_reading.glances(
-        connection, event, after=after, until=until, streams=streams, limit=_MOST[event]
+    followed: tuple[_Followed, ...] = context.held.setdefault(
+        "steward.followed",
+        (_Followed("memory.forget", DAY, 50_000), _Followed("memory.add", QUARTER, 2_000)),
     )
-    if is_add:
-        found = _of_other_users(context, connection, found)
-    return Counter((caller_of(each.actor), each.at // MINUTE) for each in found)
+    forgot, forged = (each.follow(context, connection, now) for each in followed)
+    return forgot, forged
 
 
 def _of_other_users(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tallystick.access.approvals import Approvals, GuardedCall
 from tallystick.errors import Denied, StateConflict
-from tallystick.jobs import TALLY_ACTOR, Background
+from tallystick.jobs import TALLY_ACTOR, Background, leases
 from tallystick.memory import MemoryContext
 from tallystick.records import (
     Actor,
@@ -30,14 +30,14 @@ from tallystick.records import (
 from tallystick.records.times import DAY, HOUR, MINUTE
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
-from tallystick.storage.rows import job_list, journal, journal_reading, measures, settings_rows
+from tallystick.storage.rows import job_list, journal, journal_reading, settings_rows
 from tallystick.upkeep.alerts import call_listeners, clear_alert, raise_alert, standing
 from tallystick.upkeep.jobs import note_repair
 from tallystick.upkeep.retention import Windows
 from tallystick_steward.alerts import update
 from tallystick_steward.health import WELL, judge
 from tallystick_steward.readings import Readings, read
-from tallystick_steward.repairs import BEGIN, END, MOST_A_DAY, USED_UP, Act, Repairs, is_leaked
+from tallystick_steward.repairs import BEGIN, END, MOST_A_DAY, USED_UP, Act, Repairs
 from tallystick_steward.requeueing import requeue_stuck
 
 OBSERVED, ESCALATED, RESUMED = "steward.observed", "steward.escalated", "steward.resumed"
@@ -73,8 +73,7 @@ class Turn(NamedTuple):
 def propose(context: MemoryContext, readings: Readings) -> list[Act]:
     """Return the repairs that would help by these readings, the most harmless first."""
     with context.store.database.read() as connection:
-        now, held = measures.leases(connection)
-        leaked = sum(is_leaked(each, now) for each in held)
+        leaked = len(leases.leaked(connection))
         acts = requeue_stuck(connection, readings.now)
     if leaked:
         acts.insert(0, Act(TALLY_ACTOR, "release_lease", f"{leaked} leases are held by nobody"))

@@ -4,7 +4,6 @@ scrapes.
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +15,22 @@ from tallystick.memory import MemoryContext
 from tallystick.records import Measure, Sample
 from tallystick.records.times import DAY, HOUR, MINUTE, SECOND
 from tallystick.storage import Connection
-from tallystick.storage.engine.database import Database
 from tallystick.storage.rows import job_list, journal_reading, measures, operation_minutes
 from tallystick.storage.rows.jobs import OPEN
-from tallystick.storage.rows.operation_minutes import Minute, quantile
+from tallystick.storage.rows.operation_minutes import PARTS, Minute, add_up, quantile
 from tallystick_steward.readings import share_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _QUANTILES = (0.5, 0.95, 0.99)
 _LATENCY_MINUTES = 15
 """Minutes of which durations are told."""
-_BUSY = "busy_tally"
+_STAGES = {"learn": "extraction", "judge": "decision"}
+"""Jobs that call models, by another name than their kind."""
+
+_ANSWERED = ("recall..confident", "recall..unsure")
+
+Values = Mapping[Any, float]
+"""The values of a measure, by tuples of the values of its labels."""
 
 
 @dataclass
@@ -44,14 +48,11 @@ class _Counted:
         return self.events
 
 
-_counted: weakref.WeakKeyDictionary[Database, _Counted] = weakref.WeakKeyDictionary()
-
-
 def measure(context: MemoryContext) -> list[Measure]:
     """Return every measure of a tally at this moment. Raises StorageError."""
-    now, database = context.store.clock.now(), context.store.database
-    counted = _counted.setdefault(database, _Counted())
-    with database.read() as connection:
+    now = context.store.clock.now()
+    counted: _Counted = context.held.setdefault("steward.counted", _Counted())
+    with context.store.database.read() as connection:
         events = counted.follow(connection)
         total = operation_minutes.all_time(connection)
         lately = operation_minutes.since(connection, now // MINUTE - _LATENCY_MINUTES)
@@ -62,101 +63,107 @@ def measure(context: MemoryContext) -> list[Measure]:
         day = journal_reading.sequence_at(connection, now - DAY)
         newest = journal_reading.last_sequence(connection)
         stages = measures.call_durations(connection, now - HOUR)
-        added = events["memory.add"]
-        micros = sum(call.micros for call in calls if call.purpose == "learn")
-        depth = {
-            state: count for state, count in job_list.counts(connection).items() if state in OPEN
-        }
-        return [
-            _counter("operations", "Operations by mode and outcome.", _calls(total)),
-            _counter("operation_seconds", "Seconds that they took together.", _seconds(total)),
-            _gauge(
-                "operation_duration_seconds",
-                "Durations of the last 15 minutes.",
-                [*_durations(lately), *_of_calls(stages)],
-            ),
-            _gauge(
-                "busy_ratio",
-                "Operations of the last 15 minutes that found the database busy.",
-                _ratio(lately, _BUSY),
-            ),
-            _gauge(
-                "recall_confident_ratio", "Recalls that were likely to answer.", _confident(total)
-            ),
-            _counter("journal_events", "Entries of the journal.", _each("event", events)),
-            _counter(
-                "duplicates_suppressed", "Texts that were known already.", events["memory.seen"]
-            ),
-            _gauge(
-                "update_add_ratio",
-                "Changes of memories for each one added.",
-                events["memory.update"] / added if added else 0,
-            ),
-            _gauge(
-                "contradictions",
-                "Pairs of memories that contradict one another.",
-                measures.contradictions(connection),
-            ),
-            _gauge(
-                "memories",
-                "Memories by state.",
-                _each("state", measures.memories_by_state(connection)),
-            ),
-            _gauge(
-                "jobs",
-                "Jobs by kind, state and code, as long as they are kept.",
-                [
-                    _sample(each.jobs, kind=each.kind, state=each.state, code=each.code)
-                    for each in jobs
-                ],
-            ),
-            _gauge("queue_depth", "Jobs that have not ended.", _each("state", depth)),
-            _gauge(
-                "queue_age_seconds",
-                "How long jobs that are due have waited.",
-                [_sample(share_of(ages, each) / SECOND, quantile=str(each)) for each in _QUANTILES],
-            ),
-            _gauge(
-                "jobs_retried",
-                "Jobs that were tried again, by failed attempts.",
-                _each("attempt", measures.retries(connection)),
-            ),
-            _gauge("extraction_success_ratio", "Jobs of learning that ended well.", _success(jobs)),
-            _gauge(
-                "decision_parse_failures",
-                "Answers of models that were not usable.",
-                sum(each.calls for each in calls if each.outcome == "model_failed"),
-            ),
-            _gauge(
-                "provider_calls",
-                "Calls of models, as long as they are kept.",
-                [
-                    _sample(
-                        each.calls,
-                        stage=each.stage,
-                        provider=each.provider,
-                        model=each.model,
-                        outcome=each.outcome,
-                    )
-                    for each in calls
-                ],
-            ),
-            _gauge("provider_tokens", "Tokens of these calls.", _tokens(calls)),
-            _gauge(
-                "cost_per_1000_remembers",
-                "Cost of learning for 1,000 memories, in the currency of the prices.",
-                micros / 1_000_000 / added * 1_000 if added else 0,
-            ),
-            _gauge("database_bytes", "Bytes of the database.", size),
-            _gauge(
-                "database_growth_bytes_per_day",
-                "Growth of the last day, by its share of the journal.",
-                size * max(0, newest - day + 1) / newest if newest else 0,
-            ),
-        ]
+        depth = job_list.counts(connection)
+        retries = measures.retries(connection)
+        memories = measures.memories_by_state(connection)
+        contradictions = measures.contradictions(connection)
+    added = events["memory.add"]
+    of_calls, tokens = Counter[tuple[str, ...]](), Counter[tuple[str, str]]()
+    for each in calls:
+        of_calls[each.stage, each.provider, each.model, each.outcome] += each.calls
+        tokens[each.provider, "input"] += each.input_tokens
+        tokens[each.provider, "output"] += each.output_tokens
+    micros = sum(each.micros for each in calls if each.purpose == "learn")
+    return [
+        _counter(
+            "operations",
+            "Operations by mode and outcome.",
+            {each.parts: each.calls for each in total},
+            *PARTS,
+        ),
+        _counter(
+            "operation_seconds",
+            "Seconds that they took together.",
+            {each.parts: each.micros / SECOND for each in total},
+            *PARTS,
+        ),
+        _gauge(
+            "operation_duration_seconds",
+            "Durations of the last 15 minutes.",
+            {**_durations(lately), **_call_durations(stages)},
+            *("operation", "mode", "quantile"),
+        ),
+        _gauge(
+            "busy_ratio",
+            "Operations of the last 15 minutes that found the database busy.",
+            _ratio(lately, "busy_tally"),
+        ),
+        _gauge(
+            "recall_confident_ratio",
+            "Recalls that were likely to answer.",
+            _ratio((each for each in total if each.kind in _ANSWERED), "confident"),
+        ),
+        _counter("journal_events", "Entries of the journal.", _by(events), "event"),
+        _counter("duplicates_suppressed", "Texts that were known already.", events["memory.seen"]),
+        _gauge(
+            "update_add_ratio",
+            "Changes of memories for each one added.",
+            events["memory.update"] / added if added else 0,
+        ),
+        _gauge("contradictions", "Pairs of memories that contradict one another.", contradictions),
+        _gauge("memories", "Memories by state.", _by(memories), "state"),
+        _gauge(
+            "jobs",
+            "Jobs by kind, state and code, as long as they are kept.",
+            {(each.kind, each.state, each.code): each.jobs for each in jobs},
+            *("kind", "state", "code"),
+        ),
+        _gauge(
+            "queue_depth",
+            "Jobs that have not ended.",
+            {(state,): count for state, count in depth.items() if state in OPEN},
+            "state",
+        ),
+        _gauge(
+            "queue_age_seconds",
+            "How long jobs that are due have waited.",
+            {(share,): share_of(ages, share) / SECOND for share in _QUANTILES},
+            "quantile",
+        ),
+        _gauge(
+            "jobs_retried",
+            "Jobs that were tried again, by failed attempts.",
+            _by(retries),
+            "attempt",
+        ),
+        _gauge("extraction_success_ratio", "Jobs of learning that ended well.", _success(jobs)),
+        _gauge(
+            "decision_parse_failures",
+            "Answers of models that were not usable.",
+            sum(each.calls for each in calls if each.outcome == "model_failed"),
+        ),
+        _gauge(
+            "provider_calls",
+            "Calls of models, as long as they are kept.",
+            of_calls,
+            *("stage", "provider", "model", "outcome"),
+        ),
+        _gauge("provider_tokens", "Tokens of these calls.", tokens, "provider", "direction"),
+        _gauge(
+            "cost_per_1000_remembers",
+            "Cost of learning for 1,000 memories, in the currency of the prices.",
+            micros / 1_000_000 / added * 1_000 if added else 0,
+        ),
+        _gauge("database_bytes", "Bytes of the database.", size),
+        _gauge(
+            "database_growth_bytes_per_day",
+            "Growth of the last day, by its share of the journal.",
+            size * max(0, newest - day + 1) / newest if newest else 0,
+        ),
+    ]
 
 
-def exposition(found: Iterable[Measure]) -> bytes:
+def exposition(measured: Iterable[Measure]) -> bytes:
     """Return measures in the text format of Prometheus. Raises MissingExtra."""
     try:
         from prometheus_client import CollectorRegistry, generate_latest
@@ -164,7 +171,7 @@ def exposition(found: Iterable[Measure]) -> bytes:
     except ImportError as error:
         raise MissingExtra("prometheus_client", "steward") from error
     families = []
-    for each in found:
+    for each in measured:
         make = CounterMetricFamily if each.kind == "counter" else GaugeMetricFamily
         labels = sorted({name for sample in each.samples for name in sample.labels})
         family = make(each.name, each.help, labels=labels)
@@ -181,94 +188,55 @@ def exposition(found: Iterable[Measure]) -> bytes:
     return generate_latest(registry)
 
 
-def parts_of(kind: str) -> dict[str, str]:
-    """Return the labels of a kind of operations."""
-    operation, mode, outcome = (*kind.split("."), "", "")[:3]
-    return {"operation": operation, "mode": mode, "outcome": outcome}
-
-
-def _calls(minutes: Iterable[Minute]) -> list[Sample]:
-    return [_sample(each.calls, **parts_of(each.kind)) for each in minutes]
-
-
-def _seconds(minutes: Iterable[Minute]) -> list[Sample]:
-    return [_sample(each.micros / SECOND, **parts_of(each.kind)) for each in minutes]
-
-
-def _durations(minutes: Iterable[Minute]) -> list[Sample]:
-    buckets: dict[tuple[str, str], Counter[int]] = {}
-    for each in minutes:
-        parts = parts_of(each.kind)
-        buckets.setdefault((parts["operation"], parts["mode"]), Counter()).update(each.buckets)
-    return [
-        _sample(
-            quantile(counted, share) / SECOND, operation=operation, mode=mode, quantile=str(share)
-        )
-        for (operation, mode), counted in sorted(buckets.items())
+def _durations(minutes: Iterable[Minute]) -> Values:
+    return {
+        (operation, mode, share): quantile(total.buckets, share) / SECOND
+        for (operation, mode), total in add_up(minutes, lambda each: each.parts[:2]).items()
         for share in _QUANTILES
-    ]
+    }
 
 
-_STAGES = {"learn": "extraction", "judge": "decision"}
-
-
-def _of_calls(stages: Mapping[str, list[int]]) -> list[Sample]:
-    return [
-        _sample(
-            share_of(durations, share) / 1_000,
-            operation=_STAGES.get(stage, stage),
-            mode="",
-            quantile=str(share),
-        )
-        for stage, durations in sorted(stages.items())
+def _call_durations(stages: Mapping[str, Sequence[int]]) -> Values:
+    return {
+        (_STAGES.get(stage, stage), "", share): share_of(milliseconds, share) / 1_000
+        for stage, milliseconds in stages.items()
         for share in _QUANTILES
-    ]
-
-
-def _tokens(calls: Iterable[measures.Calls]) -> list[Sample]:
-    counted: Counter[tuple[str, str]] = Counter()
-    for each in calls:
-        counted[each.provider, "input"] += each.input_tokens
-        counted[each.provider, "output"] += each.output_tokens
-    return [
-        _sample(count, provider=provider, direction=direction)
-        for (provider, direction), count in sorted(counted.items())
-    ]
+    }
 
 
 def _ratio(minutes: Iterable[Minute], outcome: str) -> float:
-    counted = [(each.calls, each.kind.endswith(f".{outcome}")) for each in minutes]
-    total = sum(count for count, _ in counted)
-    return sum(count for count, is_one in counted if is_one) / total if total else 0.0
-
-
-def _confident(minutes: Iterable[Minute]) -> float:
-    of_recall = [each for each in minutes if each.kind in ("recall..confident", "recall..unsure")]
-    return _ratio(of_recall, "confident")
+    counts = Counter[str]()
+    for each in minutes:
+        counts[each.parts[2]] += each.calls
+    return counts[outcome] / counts.total() if counts.total() else 0.0
 
 
 def _success(jobs: Iterable[measures.Ended]) -> float:
-    counted = Counter[str]()
+    counts = Counter[str]()
     for each in jobs:
         if each.kind == "learn":
-            counted[each.state] += each.jobs
-    good, bad = counted["done"] + counted["empty"], counted["failed"] + counted["dead"]
+            counts[each.state] += each.jobs
+    good, bad = counts["done"] + counts["empty"], counts["failed"] + counts["dead"]
     return good / (good + bad) if good + bad else 1.0
 
 
-def _each(label: str, counts: Mapping[Any, int]) -> list[Sample]:
-    return [_sample(count, **{label: str(name)}) for name, count in sorted(counts.items())]
-
-
-def _sample(value: float, **labels: str) -> Sample:
-    return Sample(labels=labels, value=value)
+def _by(counts: Mapping[Any, int]) -> Values:
+    return {(name,): count for name, count in counts.items()}
 
 
 def _measure(
-    kind: Literal["counter", "gauge"], name: str, help: str, found: float | Sequence[Sample]
+    kind: Literal["counter", "gauge"],
+    name: str,
+    help: str,
+    values: float | Values,
+    *labels: str,
 ) -> Measure:
-    samples = (_sample(found),) if isinstance(found, int | float) else tuple(found)
-    return Measure(name=f"tallystick_{name}", help=help, kind=kind, samples=samples)
+    by_labels = values if isinstance(values, Mapping) else {(): values}
+    samples = [
+        Sample(labels=dict(zip(labels, map(str, key), strict=True)), value=value)
+        for key, value in sorted(by_labels.items())
+    ]
+    return Measure(name=f"tallystick_{name}", help=help, kind=kind, samples=tuple(samples))
 
 
 _counter, _gauge = partial(_measure, "counter"), partial(_measure, "gauge")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -145,7 +145,14 @@ def read(context: MemoryContext) -> Readings:
             made_at=first[0].at if first else None,
             unembedded_scopes=len(unembedded(connection, context)),
             has_embedder=context.settled_fingerprint() is not None,
-            deletes=_spikes(_in_hours(forgot, now), limits.deletes, limits.spike_factor),
+            deletes=_spikes(
+                (
+                    (caller, max(0, now // MINUTE - minute) // 60, count)
+                    for (caller, minute), count in forgot.items()
+                ),
+                limits.deletes,
+                limits.spike_factor,
+            ),
             reads=_spikes(
                 (
                     (caller_of(json.loads(actor)), hour, count)
@@ -186,12 +193,6 @@ def _free_share(folder: str) -> float | None:
     except OSError:
         return None
     return usage.free / usage.total if usage.total else None
-
-
-def _in_hours(counted: Counted, now: int) -> Iterator[tuple[str, int, int]]:
-    """Yield who did how much in which hour, counted back from now."""
-    for (caller, minute), count in counted.items():
-        yield caller, max(0, now // MINUTE - minute) // 60, count
 
 
 def _since(counted: Counted, minute: int) -> Counter[str]:

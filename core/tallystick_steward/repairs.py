@@ -7,14 +7,12 @@ together.
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tallystick.errors import Denied, InvalidInput, StateConflict, TallystickError
-from tallystick.jobs import Background
+from tallystick.jobs import Background, leases
 from tallystick.jobs.embedding import Unembedded
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
@@ -32,7 +30,7 @@ from tallystick.records import (
 from tallystick.records.times import DAY, HOUR, MINUTE, as_datetime
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import JOBS, TALLY, Writes
-from tallystick.storage.rows import jobs, journal, measures, scopes
+from tallystick.storage.rows import jobs, journal, scopes
 from tallystick.upkeep import retention
 from tallystick.upkeep.doctor import run_check
 from tallystick.upkeep.jobs import note_repair, retry_jobs
@@ -232,17 +230,7 @@ class Repairs:
         """Take back leases that ran out or whose process is gone from this machine; of a target any
         lease.
         """
-
-        def unit(tx: Connection) -> list[str]:
-            now, held = measures.leases(tx)
-            ids = [
-                each.id
-                for each in held
-                if each.id == act.target or (act.target is None and is_leaked(each, now))
-            ]
-            return jobs.requeue(tx, ids, under_way=True) if ids else []
-
-        return self._requeued(act, self._move_jobs(unit))
+        return self._requeued(act, self._move_jobs(lambda tx: leases.release(tx, act.target)))
 
     def _move_jobs(self, unit: Callable[[Connection], list[str]]) -> list[str]:
         return self.context.store.database.write(unit, name="jobs.retry", writes=Writes.of(JOBS))
@@ -310,20 +298,3 @@ class Repairs:
 
 def _refusal(actor: Actor, reason: ReasonCode) -> AccessDecision:
     return AccessDecision.refusal(actor, reason, "manage")
-
-
-def is_leaked(lease: measures.Leased, now: int) -> bool:
-    """Return True for a lease that ran out, or whose process is gone from this machine."""
-    if lease.due_at <= now:
-        return True
-    host, _, rest = lease.worker.partition(":")
-    process = rest.partition("-")[0]
-    if host != socket.gethostname() or not process.isdigit():
-        return False
-    try:
-        os.kill(int(process), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False

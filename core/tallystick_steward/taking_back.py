@@ -9,31 +9,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from tallystick.access.confirm import Confirmation
-from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, StateConflict
+from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
 from tallystick.memory import MemoryContext
 from tallystick.memory import reviews as decisions
-from tallystick.memory.change import CHANGEABLE, apply_modify, forget_one, recover_memory
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.records import Actor, JournalEntry, Json, Memory, Scope
+from tallystick.memory.undo import EVENTS, Undone, undo, undone_memory, would_undo
+from tallystick.records import Actor, JournalEntry, Json, Scope
 from tallystick.storage import Connection
 from tallystick.storage.rows import (
     journal_reading,
     measures,
     memories,
-    memory_versions,
-    proposals,
     scopes,
 )
 from tallystick_steward.following import caller_of
 
-_EVENTS = ("memory.add", "memory.forget", "memory.update")
 _MOST = 1_000
 """Changes that are taken back at once."""
 
-Undone = Literal["recovered", "forgotten", "restored", "changed_since", "refused"]
+Outcome = Undone | Literal["changed_since", "refused"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ class Plan(NamedTuple):
     entries: Sequence[JournalEntry]
     """Changes that can be undone, newest first."""
     proposals: Sequence[str]
-    counts: Counter[Undone]
+    counts: Counter[Outcome]
 
     @property
     def number(self) -> int:
@@ -100,61 +97,48 @@ def plan(
 ) -> Plan:
     """Return what can be taken back. Raises InvalidInput for more than 1,000 changes."""
     selection.require()
-    counts: Counter[Undone] = Counter()
     if selection.is_of_proposals:
-        ids = []
-        for proposal_id in measures.applied_proposals(
-            connection, job_id=selection.by_job, model=selection.by_model, since=selection.since
-        ):
-            stored = proposals.find(connection, proposal_id)
-            assert stored is not None
-            if _may(connection, context, actor, stored.record.scope):
-                ids.append(proposal_id)
-            else:
-                counts["refused"] += 1
-        counts["restored"] += len(ids)
-        return Plan((), ids, counts)
-    first = journal_reading.sequence_at(connection, selection.since) - 1
-    found = journal_reading.after(connection, first, events=_EVENTS, limit=50 * _MOST, newest=True)
+        return _plan_proposals(connection, context, actor, selection)
+    counts: Counter[Outcome] = Counter()
     entries: list[JournalEntry] = []
-    seen: set[str] = set()
-    for entry in found:
-        memory_id = str(entry.subject_id)
-        # Only the last change of a memory can be undone: that of another one came after it.
-        is_last = memory_id not in seen
-        seen.add(memory_id)
+    first = journal_reading.sequence_at(connection, selection.since) - 1
+    for entry in journal_reading.after(
+        connection, first, events=EVENTS, limit=50 * _MOST, newest=True
+    ):
         if entry.at < selection.since or not selection.takes(entry):
             continue
-        what = _undoing(connection, context, actor, entry, is_last=is_last)
-        counts[what] += 1
-        if what in ("recovered", "forgotten", "restored"):
+        stored = memories.get(connection, str(entry.subject_id))
+        undone = None if stored is None else would_undo(stored.memory, entry)
+        if stored is None or undone is None:
+            counts["changed_since"] += 1
+        elif not _may(connection, context, actor, stored.memory.scope):
+            counts["refused"] += 1
+        else:
+            counts[undone] += 1
             entries.append(entry)
     if len(entries) > _MOST:
         raise InvalidInput(f"{len(entries)} changes are more than {_MOST}: name a shorter time.")
     return Plan(entries, (), counts)
 
 
-def _undoing(
-    connection: Connection,
-    context: MemoryContext,
-    actor: Actor,
-    entry: JournalEntry,
-    *,
-    is_last: bool,
-) -> Undone:
-    stored = memories.get(connection, str(entry.subject_id))
-    if stored is None or not is_last:
-        return "changed_since"
-    if not _may(connection, context, actor, stored.memory.scope):
-        return "refused"
-    state = stored.memory.state
-    if entry.event == "memory.forget" and state == "deleted":
-        return "recovered"
-    if entry.event == "memory.add" and state == "active":
-        return "forgotten"
-    if entry.event == "memory.update" and state == "active" and stored.memory.version > 1:
-        return "restored"
-    return "changed_since"
+def _plan_proposals(
+    connection: Connection, context: MemoryContext, actor: Actor, selection: Selection
+) -> Plan:
+    """Return which changes of learning can be taken back."""
+    scopes_by_id = measures.applied_proposals(
+        connection,
+        job_id=selection.by_job,
+        model=selection.by_model,
+        since=selection.since,
+        until=selection.until,
+    )
+    ids = [
+        proposal_id
+        for proposal_id, scope in scopes_by_id.items()
+        if _may(connection, context, actor, scope)
+    ]
+    refused = len(scopes_by_id) - len(ids)
+    return Plan((), ids, Counter({"restored": len(ids), "refused": refused}))
 
 
 def _may(connection: Connection, context: MemoryContext, actor: Actor, scope: Scope) -> bool:
@@ -186,7 +170,9 @@ def take_back(
         )
         write = MemoryWrite(tx, context, actor, now, correlation_id)
         for entry in chosen.entries:
-            _undo(write, entry, reason, vectors.get(entry.audit_id))
+            stored = memories.get(tx, str(entry.subject_id))
+            assert stored is not None
+            undo(write, stored, entry, reason=reason, vector=vectors.get(entry.audit_id))
         return chosen
 
     with context.gate.journaling(actor):
@@ -221,40 +207,7 @@ def _vectors(context: MemoryContext, actor: Actor, selection: Selection) -> dict
             entry.audit_id: memory
             for entry in chosen.entries
             if entry.event != "memory.add"
-            and (memory := _earlier(connection, str(entry.subject_id), entry.event)) is not None
+            and (stored := memories.get(connection, str(entry.subject_id))) is not None
+            and (memory := undone_memory(connection, stored, entry)) is not None
         }
     return {audit_id: context.vector_for(memory) for audit_id, memory in texts.items()}
-
-
-def _earlier(connection: Connection, memory_id: str, event: str) -> Memory | None:
-    """Return a memory with the text that it has once an event is undone; None where that is
-    erased.
-    """
-    stored = memories.get(connection, memory_id)
-    if stored is None or event == "memory.forget":
-        return None if stored is None else stored.memory
-    version = stored.memory.version
-    before = memory_versions.earlier_body(connection, stored.doc, version, lambda body: True)
-    if before is None:
-        return None
-    fields: dict[str, Any] = {name: before[name] for name in CHANGEABLE if name in before}
-    return stored.memory.replace(**fields)
-
-
-def _undo(write: MemoryWrite, entry: JournalEntry, reason: str, vector: bytes | None) -> None:
-    memory_id = str(entry.subject_id)
-    stored = memories.get(write.tx, memory_id)
-    assert stored is not None
-    if entry.event == "memory.add":
-        forget_one(write, write.permit(stored, "delete"), reason)
-        return
-    if entry.event == "memory.forget":
-        again = recover_memory(write.tx, write.context, stored, write.now)
-        permitted = write.permit(stored, "delete")
-        write.rewrite(permitted, again, "memory.recover", reason=reason, vector=vector)
-        return
-    memory = _earlier(write.tx, memory_id, entry.event)
-    if memory is None:
-        raise StateConflict(memory_id, state="erased", reason="its text was destroyed")
-    changed = [name for name in CHANGEABLE if getattr(memory, name) != getattr(stored.memory, name)]
-    apply_modify(write, write.permit(stored, "correct"), memory, vector, changed, reason)

@@ -30,18 +30,18 @@ from typing import Any
 from sqlalchemy import delete, update
 from tests.benchmarks.measures import Measure, figure, least, lines, missed, most
 
+from tallystick.jobs import leases
 from tallystick.records import Actor, Autonomy, Job, Repair
 from tallystick.settings import Settings
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.dialects import database_clock
-from tallystick.storage.rows import jobs, journal, measures, memories
+from tallystick.storage.rows import jobs, journal, memories
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
 from tallystick_steward import Steward
 from tallystick_steward.health import WELL, judge
 from tallystick_steward.loop import Loop
 from tallystick_steward.readings import read
-from tallystick_steward.repairs import is_leaked
 
 HERE = Path(__file__).parent
 INCIDENTS = HERE / "selfheal_incidents.json"
@@ -269,10 +269,10 @@ class World:
         """Return the repairs that the runbook names for what is wrong."""
         seen = read(self.services.memory)
         with self.services.store.database.read() as connection:
-            now, held = measures.leases(connection)
+            leaked = leases.leaked(connection)
         failed = self._troubled(self.bound.jobs.list(state=["failed", "dead"], limit=100))
         wrong = {
-            "release_lease": any(is_leaked(each, now) for each in held),
+            "release_lease": bool(leaked),
             "requeue": bool(failed),
             "reembed": bool(seen.unembedded_scopes),
             "recover_many": bool(seen.deletes),

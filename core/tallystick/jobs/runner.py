@@ -5,11 +5,8 @@ It has no thread of its own: workers call it. Several may run at once, in one pr
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +25,7 @@ from tallystick.errors import (
     TallystickError,
 )
 from tallystick.jobs.culprits import Suspects, Tried, blames_provider, retry_of, take_apart
+from tallystick.jobs.leases import worker_name
 from tallystick.logs import get_logger, log_operation
 from tallystick.records import Job, JobState, JsonObject, ReasonCode, Scope
 from tallystick.storage import Connection, Store
@@ -380,7 +378,7 @@ class JobRunner:
             leased = jobs.lease(
                 tx,
                 kind=handler.kind,
-                worker=_worker_name(),
+                worker=worker_name(),
                 # One that is away is asked with no more than shows that it is back.
                 most=min(handler.batch, _PROBE)
                 if self._suspects(handler).is_away
@@ -686,11 +684,3 @@ _UNFIT: Mapping[str, str] = {
     "job_policy_context_missing": "It does not say under whose authority it runs.",
     "job_policy_context_stale": "Whoever caused it may no longer write there.",
 }
-
-
-_PROCESS = uuid.uuid4().hex[:6]
-
-
-def _worker_name() -> str:
-    """Return who leases: the machine, the process and the thread."""
-    return f"{socket.gethostname()}:{os.getpid()}-{_PROCESS}:{threading.get_ident() % 10_000}"

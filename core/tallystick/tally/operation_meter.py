@@ -8,13 +8,13 @@ from collections import Counter
 from tallystick.errors import StorageError
 from tallystick.logs import get_logger
 from tallystick.ports import Clock
+from tallystick.records.times import MINUTE
 from tallystick.storage import Connection
 from tallystick.storage.engine.database import Database
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import operation_minutes
 from tallystick.storage.rows.operation_minutes import Minute, bucket_of
 
-MINUTE_US = 60_000_000
 _KEPT_MINUTES = 30 * 24 * 60
 _MEASURES = "measures"
 _ROOM = "operations"
@@ -34,7 +34,7 @@ class OperationMeter:
 
     def note(self, kind: str, micros: int) -> None:
         """Count an operation: its name, mode and outcome, apart by dots, and its duration."""
-        key, bucket = (self._clock.now() // MINUTE_US, kind), bucket_of(micros)
+        key, bucket = (self._clock.now() // MINUTE, kind), bucket_of(micros)
         with self._guard:
             counted = self._counts.get(key)
             if counted is None:
@@ -58,7 +58,7 @@ class OperationMeter:
         """
         with self._guard:
             counts, self._counts = self._counts, {}
-        now = self._clock.now() // MINUTE_US
+        now = self._clock.now() // MINUTE
         minutes = [
             Minute(minute, kind, totals[0], totals[1], buckets)
             for (minute, kind), (totals, buckets) in counts.items()

@@ -10,16 +10,18 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, func, or_, select, text
 
+from tallystick.records import Scope
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.dialects import database_clock, is_postgres
 from tallystick.storage.rows.job_list import CANCELLED
 
-_j, _o, _p, _m, _e = (
+_j, _o, _p, _m, _e, _s = (
     tables.jobs,
     tables.outbound_calls,
     tables.proposals,
     tables.memories,
     tables.edges,
+    tables.scopes,
 )
 _OPEN = ("pending", "retry_scheduled", "leased")
 _PAGES = text("SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()")
@@ -199,21 +201,26 @@ def proposals_by_state(connection: Connection, since: int = 0) -> Mapping[tuple[
 
 
 def applied_proposals(
-    connection: Connection, *, job_id: str | None, model: str | None, since: int
-) -> list[str]:
-    """Return the ids of the proposals of one job, or of one model, that were carried out since a
-    moment, newest first: those that can be undone.
+    connection: Connection, *, job_id: str | None, model: str | None, since: int, until: int
+) -> dict[str, Scope]:
+    """Return the proposals of one job, or of one model, that were carried out from `since` until
+    before `until` and can be undone, newest first: their scopes by id.
     """
-    query = select(_p.c.id).where(
-        _p.c.state.in_(("accepted", "edited", "applied")), _p.c.decided_at >= since
+    query = (
+        select(_p.c.id, _s.c.name)
+        .join(_s, _s.c.id == _p.c.scope_id)
+        .where(
+            _p.c.state.in_(("accepted", "edited", "applied")),
+            _p.c.decided_at >= since,
+            _p.c.decided_at < until,
+        )
+        .order_by(_p.c.decided_at.desc(), _p.c.id.desc())
     )
     if job_id is not None:
         query = query.where(_p.c.job_id == job_id)
     if model is not None:
         query = query.where(or_(_p.c.model == model, _p.c.provider + ":" + _p.c.model == model))
-    return list(
-        connection.execute(query.order_by(_p.c.decided_at.desc(), _p.c.id.desc())).scalars()
-    )
+    return {row.id: Scope.parse(row.name) for row in connection.execute(query)}
 
 
 def docs_after(

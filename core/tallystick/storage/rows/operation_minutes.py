@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Select, bindparam, delete, select
 
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.prepared import Prepared, upsert
+
+K = TypeVar("K")
 
 _t = tables.operation_minutes
 _WIDTH = math.log(1.1)
@@ -27,6 +29,10 @@ _SET = Prepared(
 )
 
 
+PARTS = ("operation", "mode", "outcome")
+"""What the kind of an operation is made of; mode and outcome are empty where it has none."""
+
+
 class Minute(NamedTuple):
     """Operations of one kind in one minute since the epoch."""
 
@@ -36,6 +42,16 @@ class Minute(NamedTuple):
     micros: int
     buckets: Mapping[int, int]
     """How many fell into each bucket of durations; see `bucket_of`."""
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        """The values of `PARTS`."""
+        operation, mode, outcome = (*self.kind.split("."), "", "")[:3]
+        return operation, mode, outcome
+
+
+NONE = Minute(0, "", 0, 0, {})
+"""No operation."""
 
 
 def bucket_of(micros: int) -> int:
@@ -51,6 +67,24 @@ def quantile(buckets: Mapping[int, int], share: float) -> int:
         if seen >= wanted:
             return round(math.exp((bucket + 1) * _WIDTH))
     return 0
+
+
+def add_up(minutes: Iterable[Minute], by: Callable[[Minute], K]) -> dict[K, Minute]:
+    """Return operations added up by what `by` returns for each; minute and kind are those of the
+    first.
+    """
+    sums: dict[K, Minute] = {}
+    for each in minutes:
+        key = by(each)
+        if (before := sums.get(key)) is None:
+            sums[key] = each._replace(buckets=Counter(each.buckets))
+            continue
+        sums[key] = before._replace(
+            calls=before.calls + each.calls,
+            micros=before.micros + each.micros,
+            buckets=Counter(before.buckets) + Counter(each.buckets),
+        )
+    return sums
 
 
 ALL_TIME = 0
@@ -70,20 +104,18 @@ def add(tx: Connection, minutes: Iterable[Minute]) -> None:
         _SET(tx, {**key, "count": count, "micros": micros, "buckets": text})
 
 
-def since(connection: Connection, minute: int, prefix: str = "") -> list[Minute]:
-    """Return what was counted from a minute on, in order; of kinds that begin with a prefix."""
+def since(connection: Connection, minute: int) -> list[Minute]:
+    """Return what was counted from a minute on, in order."""
     query = select(_t).where(_t.c.minute >= max(minute, ALL_TIME + 1))
-    return _minutes(connection, query.order_by(_t.c.minute, _t.c.kind), prefix)
+    return _minutes(connection, query.order_by(_t.c.minute, _t.c.kind))
 
 
 def all_time(connection: Connection) -> list[Minute]:
     """Return what was ever counted, by kind."""
-    return _minutes(connection, select(_t).where(_t.c.minute == ALL_TIME).order_by(_t.c.kind), "")
+    return _minutes(connection, select(_t).where(_t.c.minute == ALL_TIME).order_by(_t.c.kind))
 
 
-def _minutes(connection: Connection, query: Select[Any], prefix: str) -> list[Minute]:
-    if prefix:
-        query = query.where(_t.c.kind.startswith(prefix, autoescape=True))
+def _minutes(connection: Connection, query: Select[Any]) -> list[Minute]:
     return [
         Minute(row.minute, row.kind, row._mapping["count"], row.micros, _counts(row.buckets))
         for row in connection.execute(query)
