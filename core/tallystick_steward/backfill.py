@@ -1,30 +1,32 @@
 """Backfill: what a tally has from before is learned from, embedded or put into the graph, a portion
 at a time.
 
-A portion leaves jobs, or embeds; the place is kept, so that the next call goes on there, whichever
-process makes it.
+A portion leaves jobs, or embeds. What is left is read from what was done, so that the next call
+goes on there, whichever process makes it.
 """
 
 from __future__ import annotations
-
-from functools import partial
 
 from tallystick.errors import InvalidInput
 from tallystick.jobs import Background
 from tallystick.jobs.embedding import Unembedded
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.remember import jobs_for
 from tallystick.ports import TokenCounter
-from tallystick.records import Actor, Backfill, BackfillWork, Memory, ModelCost, NewMemory, Scope
+from tallystick.records import Actor, Backfill, BackfillWork, ModelCost, NewMemory, Scope
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
+from tallystick.storage.index import graph
+from tallystick.storage.index.marks import lags_of
 from tallystick.storage.rows import measures, memories, scopes, settings_rows
 from tallystick.tokens.prices import PriceTable, cost_of
 from tallystick.upkeep.jobs import note_repair
 
 _SAMPLE = 200
 """Memories by whose texts the tokens of all are estimated."""
-_GRAPH = "graph"
+_ASKED = ("content", "kind", "speaker", "conversation")
+"""The fields of a memory by which extensions say what reads it."""
 
 
 def backfill(
@@ -47,57 +49,44 @@ def backfill(
     _require_on(context, work)
     with context.store.database.read() as connection:
         rows = scopes.find(connection, [scope])
-        scope_id = rows[0].id if rows else 0
-        name = f"backfill.{work}.{scope_id}"
-        after = int(settings_rows.get_setting(connection, name) or 0)
-        total = measures.count_after(connection, scope_id, after)
-        docs = measures.docs_after(connection, scope_id, after, limit=portion)
-        sample = memories.get_docs(connection, [doc for doc, _ in docs[:_SAMPLE]])
+        docs = _left(connection, context, actor, rows[0].id, work) if rows else []
+        sample = memories.get_docs(connection, docs[:_SAMPLE])
     texts = [each.memory.content for each in sample.values()]
-    tokens = sum(counter.count(text) for text in texts)
-    estimate = round(tokens / len(texts) * total) if texts else 0
+    tokens = sum(counter.count(text) for text in texts) * len(docs) // max(1, len(texts))
     preview = Backfill(
         work=work,
         mode="preview",
         scope=scope,
-        total=total,
-        portion=len(docs),
-        tokens=estimate,
-        cost=_price(context, work, estimate, prices),
+        total=len(docs),
+        portion=len(docs[:portion]),
+        tokens=tokens,
+        cost=_price(context, work, tokens, prices),
         is_over=not docs,
     )
     if mode == "preview" or not docs:
         return preview
-    last = docs[-1][0]
-    enqueued = 0
+    made = 0
     if work == "embed":
-        pages = Unembedded(context, scope_id)
-        writes = Writes.of(scope)
-        commit = partial(context.store.database.write, name="backfill", writes=writes)
+        pages = Unembedded(context, rows[0].id)
+        commit = pages.committing("steward.backfill")
         while pages.finished < portion and pages.embed_page(commit, lambda: False):
-            enqueued = pages.vectors
-        # Vectors know by themselves what is left.
-        last = 0 if pages.docs(limit=1) else last
-    elif work == _GRAPH:
-        enqueued = sum(each.follow() for each in background.derived if each.name == _GRAPH)
+            made = pages.vectors
+    elif work == "graph":
+        made = sum(each.follow() for each in background.derived if each.name == graph.NAME)
+    left = max(0, len(docs) - max(portion, made))
 
     def unit(tx: Connection) -> int:
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
-        jobs_made = enqueued
-        if work == "learn":
-            stored = memories.get_docs(tx, [doc for doc, _ in docs])
-            jobs_made = sum(_enqueue(write, each) for each in stored.values())
-        settings_rows.set_setting(tx, name, str(last))
-        details = {"work": work, "portion": len(docs), "enqueued": jobs_made, "left": total}
+        jobs = _leave_jobs(write, rows[0].id, docs[:portion]) if work == "learn" else made
+        details = {"work": work, "portion": preview.portion, "enqueued": jobs, "left": left}
         note_repair(tx, context, actor, "steward.backfill", details, reason=reason)
-        return jobs_made
+        return jobs
 
-    jobs_made = context.store.database.write(
+    enqueued = context.store.database.write(
         unit, name="steward.backfill", writes=Writes.of(TALLY, scope)
     )
     background.wake()
-    left = max(0, total - len(docs))
-    return preview.model_copy(update={"mode": "apply", "enqueued": jobs_made, "is_over": left == 0})
+    return preview.replace(mode="apply", enqueued=enqueued, is_over=left == 0)
 
 
 def _require_on(context: MemoryContext, work: BackfillWork) -> None:
@@ -115,24 +104,37 @@ def _require_on(context: MemoryContext, work: BackfillWork) -> None:
         raise InvalidInput(text, argument="work")
 
 
-def _enqueue(write: MemoryWrite, stored: memories.Stored) -> int:
-    """Leave the jobs that a memory would have had, had the tally learned when it came in."""
-    memory, left = stored.memory, 0
-    for extension in write.context.extensions:
-        job = extension.job_for(write.context, write.actor, _as_new(memory))
-        if job is not None:
+def _left(
+    connection: Connection, context: MemoryContext, actor: Actor, scope_id: int, work: BackfillWork
+) -> list[int]:
+    """Return the memories of a scope with which such work was not done yet, in their order."""
+    if work == "embed":
+        return Unembedded(context, scope_id).docs()
+    if work == "learn":
+        asked = int(settings_rows.get_setting(connection, _name(scope_id)) or 0)
+        return measures.never_learned(connection, scope_id, actor.user, after=asked)
+    lag = lags_of(connection, graph.NAME, [scope_id]).get(scope_id)
+    return [] if lag is None else [row.doc for row in graph.unread(connection, scope_id, lag.mark)]
+
+
+def _name(scope_id: int) -> str:
+    return f"backfill.learn.{scope_id}"
+
+
+def _leave_jobs(write: MemoryWrite, scope_id: int, docs: list[int]) -> int:
+    """Leave the jobs that memories would have had, had the tally learned when they came in; what
+    nothing learns from is not looked at again.
+    """
+    jobs_made = 0
+    for doc, stored in memories.get_docs(write.tx, docs).items():
+        memory = stored.memory
+        fields = {name: getattr(memory, name) for name in _ASKED}
+        for job in jobs_for(write.context, write.actor, NewMemory(**fields)):
+            memories.set_extraction_status(write.tx, doc, "pending")
             write.follow_up(job, memory, stored.scope)
-            left += 1
-    return left
-
-
-def _as_new(memory: Memory) -> NewMemory:
-    return NewMemory(
-        content=memory.content,
-        kind=memory.kind,
-        speaker=memory.speaker,
-        conversation=memory.conversation,
-    )
+            jobs_made += 1
+    settings_rows.set_setting(write.tx, _name(scope_id), str(docs[-1]))
+    return jobs_made
 
 
 def _price(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tallystick.errors import ClosedTally, ForkedTally, StorageError
@@ -71,21 +71,21 @@ def read_events(
         cursor = max(0, after)
         young = context.store.clock.now() - MINUTE
         place = journal_reading.settled_before(connection, cursor, young)
-        while len(found) < limit:
-            page = journal_reading.after(connection, place, events=names, limit=_PAGE)
-            for entry in page:
-                place = entry.sequence
-                cursor = max(cursor, place)
-                is_new = entry.audit_id not in told
-                if is_new and may_see(connection, context, actor, entry, "read"):
-                    found.append(_event_of(connection, entry))
+        for entry in _entries_behind(connection, place, names):
+            cursor = max(cursor, entry.sequence)
+            if entry.audit_id not in told and may_see(connection, context, actor, entry, "read"):
+                found.append(_event_of(connection, entry))
                 if len(found) == limit:
-                    break
-            if len(page) < _PAGE:
-                if len(found) < limit:
-                    cursor = max(cursor, journal_reading.last_sequence(connection))
-                break
-    return Page(found, cursor)
+                    return Page(found, cursor)
+        return Page(found, max(cursor, journal_reading.last_sequence(connection)))
+
+
+def _entries_behind(
+    connection: Connection, place: int, names: Sequence[str]
+) -> Iterator[JournalEntry]:
+    while page := journal_reading.after(connection, place, events=names, limit=_PAGE):
+        yield from page
+        place = page[-1].sequence
 
 
 def scope_of(connection: Connection, entry: JournalEntry) -> Scope | None:
@@ -111,7 +111,7 @@ def may_see(
     """
     scope = scope_of(connection, entry)
     if scope is None:
-        return entry.stream == "tally" and actor.is_operator and actor.organization is None
+        return entry.stream == "tally" and actor.operates_tally
     return any(context.gate.decide(connection, actor, each, scope).allowed for each in accesses)
 
 

@@ -161,11 +161,7 @@ def read(context: MemoryContext) -> Readings:
                 limits.reads,
                 limits.spike_factor,
             ),
-            undone=sum(
-                count
-                for (_, state), count in measures.proposals_by_state(connection, now - DAY).items()
-                if state == "undone"
-            ),
+            undone=measures.count_undone(connection, now - DAY),
             forged={
                 caller: count
                 for caller, count in _since(forged, (now - QUARTER) // MINUTE).items()

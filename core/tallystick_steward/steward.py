@@ -21,7 +21,6 @@ from tallystick.records import (
     Limit,
     Measure,
     Repair,
-    RepairAction,
     TallyEvent,
     TimelineEntry,
     Words,
@@ -108,7 +107,7 @@ class Steward(Part):
         scopes even a score tells something. Raises Denied.
         """
         person = self._view.actor.model_copy(update={"agent": None})
-        if not person.is_operator or person.organization is not None:
+        if not person.operates_tally:
             self._require_operator()
         judged = judge(self._read(), self._services.settings.alerts)
         return HealthScores(score=judged.score, domains=judged.scores)
@@ -156,7 +155,8 @@ class Steward(Part):
         rests for 10 minutes; 20 are made in an hour and 100 in a day. Raises Denied, InvalidInput,
         which lists the actions, and StateConflict, which says when it may be done again.
         """
-        return self._repair(action, reason, target)
+        act = Act(self._view._traced_actor, action, reason, target)
+        return self._repairs.repair(act)
 
     def rollback(
         self,
@@ -169,8 +169,9 @@ class Steward(Part):
         """Preview, and with the preview's token undo, everything that one act changed; see
         `recover_many`. Raises Denied, InvalidInput, StateConflict.
         """
-        selection = Selection(act=act)
-        return self._repair("rollback", reason, act, selection, mode, confirm_token)
+        actor, selection = self._view._traced_actor, Selection(act=act)
+        rollback = Act(actor, "rollback", reason, act, selection, confirm_token)
+        return self._repairs.repair(rollback, mode=mode)
 
     def recover_many(
         self,
@@ -201,23 +202,14 @@ class Steward(Part):
             since=self._view._ago(since, "since") or 0,
             until=self._view._ago(until, "until") or now + 1,
         )
-        target = by_job or by_model or by_actor
-        return self._repair("recover_many", reason, target, selection, mode, confirm_token)
+        actor, target = self._view._traced_actor, by_job or by_model or by_actor
+        act = Act(actor, "recover_many", reason, target, selection, confirm_token)
+        return self._repairs.repair(act, mode=mode)
 
-    def _repair(
-        self,
-        action: RepairAction,
-        reason: str,
-        target: str | None,
-        selection: Selection | None = None,
-        mode: str = "apply",
-        confirm_token: str | None = None,
-    ) -> Repair:
-        services, actor = self._services, self._view._traced_actor
-        repairs = Repairs(services.memory, services.background, services.windows)
-        return repairs.repair(
-            Act(actor, action, reason, target, selection, confirm_token), mode=mode
-        )
+    @property
+    def _repairs(self) -> Repairs:
+        services = self._services
+        return Repairs(services.memory, services.background, services.windows)
 
     def backfill(
         self,

@@ -141,7 +141,7 @@ def prepare_new(
     return [
         replace(
             item,
-            jobs=_jobs(context, actor, item.new) if learn else (),
+            jobs=jobs_for(context, actor, item.new) if learn else (),
             changes=_changes(context, actor, scope, item.new),
             warnings=(*item.warnings, *warnings),
         )
@@ -151,7 +151,8 @@ def prepare_new(
     ]
 
 
-def _jobs(context: MemoryContext, actor: Actor, item: NewMemory) -> tuple[FollowUp, ...]:
+def jobs_for(context: MemoryContext, actor: Actor, item: NewMemory) -> tuple[FollowUp, ...]:
+    """Return the jobs that extensions leave for what is remembered."""
     left = [extension.job_for(context, actor, item) for extension in context.extensions]
     return tuple(each for each in left if each is not None)
 

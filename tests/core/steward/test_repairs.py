@@ -11,7 +11,7 @@ from tests.core.steward.jobs_of_tests import add_jobs
 
 from tallystick.errors import Denied, InvalidInput, InvalidRecord, StateConflict
 from tallystick.jobs import TALLY_ACTOR
-from tallystick.records import Actor, JournalEntry, Repair
+from tallystick.records import Actor, ExtractedFact, Extraction, JournalEntry, Repair
 from tallystick.settings import Settings
 from tallystick.storage.engine import tables
 from tallystick.storage.rows import journal
@@ -179,6 +179,43 @@ def test_what_a_caller_did_is_previewed_and_taken_back_whole(open_tally: OpenTal
     assert acts == {done.correlation_id}
 
 
+def test_a_change_that_a_correction_followed_stays(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        [memory_id] = _remember(tally, ADA, 1)
+        since = services_of(tally).store.clock.now()
+        ada = tally.bind(ADA)
+        crawler = tally.bind(Actor(user="ada", agent="crawler"))
+        crawler.modify(memory_id, content="Fact 0 is wrong.", reason="a sweep")
+        shown = ada.corrections.make(memory_id, "mark_sensitive", reason="it is nobody's business")
+        ada.corrections.make(
+            memory_id,
+            "mark_sensitive",
+            reason="it is nobody's business",
+            mode="apply",
+            confirm_token=shown.confirm_token,
+        )
+        seen = Steward(ada).recover_many(by_actor="ada/crawler", since=since, reason="a sweep")
+    assert (seen.changed, seen.facts) == (0, {"changed_since": 1})
+
+
+def test_scores_of_the_whole_tally_and_its_repairs_are_not_for_whoever_takes_back_his_own(
+    open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallystick_steward.repairs.MOST_AN_HOUR", 1)
+    with open_sqlite() as tally:
+        ids = _remember(tally, ADA, 2)
+        ada = tally.bind(ADA)
+        for memory_id in ids:
+            ada.forget(memory_id, reason="a sweep")
+        _, done = _take_back(Steward(ada), by_actor="ada", since=1)
+        assert (done.changed, done.before, done.after) == (2, {}, {})
+        ada.forget(ids[0], reason="a sweep")
+        with pytest.raises(StateConflict, match="1 repairs were made within an hour"):
+            _take_back(Steward(ada), since=2)
+        steward = Steward(tally.bind(OPERATOR))
+        assert steward.repair("check", reason="a look").before["queue"] == 100
+
+
 def test_an_act_is_rolled_back_by_its_correlation(open_sqlite: OpenTally) -> None:
     with open_sqlite(owner=OPERATOR) as tally:
         ids = _remember(tally, OPERATOR, 3)
@@ -227,10 +264,16 @@ def test_nobody_takes_back_what_others_did_in_scopes_that_are_closed_to_him(
 def test_an_older_tally_is_embedded_in_portions(open_sqlite: OpenTally) -> None:
     with open_sqlite(embedder="static") as tally:
         _remember(tally, ADA, 10)
+        services = services_of(tally)
+        services.store.database.write(lambda tx: tx.execute(delete(tables.vectors)), name="test")
         ada = Steward(tally.bind(ADA))
         told = ada.backfill("embed", portion=4, reason="a new embedder")
         assert (told.total, told.portion, told.enqueued) == (10, 4, 0)
         assert told.tokens > 0
+        done = ada.backfill("embed", portion=4, reason="a new embedder", mode="apply")
+        assert (done.enqueued, done.is_over) == (10, True)
+        again = ada.backfill("embed", reason="a new embedder")
+        assert (again.total, again.is_over) == (0, True)
         with pytest.raises(InvalidInput, match="learning"):
             ada.backfill("learn", reason="from before")
 
@@ -252,3 +295,34 @@ def test_an_older_tally_is_learned_in_portions_that_go_on(open_sqlite: OpenTally
             (1, True),
         ]
         assert len(tally.bind(ADA).jobs.list(kind="learn")) == 5
+
+
+@pytest.mark.parametrize("conversation", [None, "chat"])
+def test_what_was_remembered_before_the_tally_learned_is_learned_once(
+    open_sqlite: OpenTally, conversation: str | None
+) -> None:
+    from tallystick.testing import ScriptedLearner
+
+    said = "The gym opens at seven."
+    drawn = Extraction(facts=(ExtractedFact(content="Its gym opens at 7."),))
+    learner = ScriptedLearner({said: drawn})
+    with open_sqlite(settings=Settings(learning="apply"), learning_model=learner) as tally:
+        bound = tally.bind(ADA)
+        bound.remember(said, mode="raw", conversation=conversation)
+        ada = Steward(bound)
+        ada.backfill("learn", reason="from before", mode="apply")
+        tally.drain()
+        [job] = bound.jobs.list(kind="learn")
+        assert job.state == "done"
+        left = ada.backfill("learn", reason="from before")
+        assert (left.total, left.is_over) == (0, True)
+
+
+def test_texts_that_the_graph_has_not_read_are_left_to_its_job(open_sqlite: OpenTally) -> None:
+    with open_sqlite(settings=Settings(graph=True)) as tally:
+        _remember(tally, ADA, 3)
+        ada = Steward(tally.bind(ADA))
+        assert ada.backfill("graph", reason="from before").total == 3
+        ada.backfill("graph", reason="from before", mode="apply")
+        tally.drain()
+        assert ada.backfill("graph", reason="from before").is_over

@@ -224,7 +224,9 @@ def relations_of(connection: Connection, entities: Iterable[int]) -> list[Relati
     return list(relations.values())
 
 
-def unread(connection: Connection, scope_id: int, mark: Mark, *, limit: int) -> list[Row]:
+def unread(
+    connection: Connection, scope_id: int, mark: Mark, *, limit: int | None = None
+) -> list[Row]:
     """Return the active memories of a scope behind the mark of the graph, in the order in which
     they follow.
     """

@@ -4,11 +4,9 @@ here is stored, and nothing here reads a text.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from sqlalchemy import Connection, func, or_, select, text
+from sqlalchemy import Connection, exists, func, or_, select, text
 
 from tallystick.records import Scope
 from tallystick.storage.engine import tables
@@ -189,15 +187,10 @@ def contradictions(connection: Connection) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-def proposals_by_state(connection: Connection, since: int = 0) -> Mapping[tuple[str, str], int]:
-    """Return the number of proposals decided or made since a moment, by action and state."""
-    moment = func.coalesce(_p.c.decided_at, _p.c.created_at)
-    query = (
-        select(_p.c.action, _p.c.state, func.count().label("n"))
-        .where(moment >= since)
-        .group_by(_p.c.action, _p.c.state)
-    )
-    return Counter({(row.action, row.state): int(row.n) for row in connection.execute(query)})
+def count_undone(connection: Connection, since: int) -> int:
+    """Return the number of proposals that were undone since a moment."""
+    query = select(func.count()).where(_p.c.state == "undone", _p.c.decided_at >= since)
+    return int(connection.execute(query).scalar_one())
 
 
 def applied_proposals(
@@ -223,22 +216,17 @@ def applied_proposals(
     return {row.id: Scope.parse(row.name) for row in connection.execute(query)}
 
 
-def docs_after(
-    connection: Connection, scope_id: int, doc: int, *, limit: int
-) -> list[tuple[int, str]]:
-    """Return the next memories of a scope that recall may give, by number and id."""
-    query = (
-        select(_m.c.doc, _m.c.id)
-        .where(_m.c.scope_id == scope_id, _m.c.state == "active", _m.c.doc > doc)
-        .order_by(_m.c.doc)
-        .limit(limit)
+def never_learned(connection: Connection, scope_id: int, user: str, *, after: int) -> list[int]:
+    """Return the active memories of a scope above a number that no learner was given, in order:
+    of conversations what the user said, and no conclusions.
+    """
+    is_concluded = exists().where(_e.c.from_doc == _m.c.doc, _e.c.kind == "DERIVED_FROM")
+    query = select(_m.c.doc).where(
+        _m.c.scope_id == scope_id,
+        _m.c.doc > after,
+        _m.c.state == "active",
+        _m.c.extraction_status == "none",
+        or_(_m.c.conversation.is_(None), _m.c.created_by == user),
+        ~is_concluded,
     )
-    return [(int(row.doc), row.id) for row in connection.execute(query)]
-
-
-def count_after(connection: Connection, scope_id: int, doc: int) -> int:
-    """Return the number of memories of a scope that `docs_after` goes through."""
-    query = select(func.count()).where(
-        _m.c.scope_id == scope_id, _m.c.state == "active", _m.c.doc > doc
-    )
-    return int(connection.execute(query).scalar_one())
+    return list(connection.execute(query.order_by(_m.c.doc)).scalars())
