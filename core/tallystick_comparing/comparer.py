@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tallystick.embedding import GuardedEmbedder
 from tallystick.errors import EmbeddingError, InvalidInput, SettingsError, TallystickError
-from tallystick.jobs.embedding import Unembedded
+from tallystick.jobs.embedding import Unembedded, unembedded
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext, RecallRequest
 from tallystick.memory.recall import Recalled, recall
@@ -24,7 +24,6 @@ from tallystick.records import Actor, ComparedRun, Comparison, JsonObject, Scope
 from tallystick.settings import Settings
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
-from tallystick.storage.index import search
 from tallystick.storage.rows import memories
 from tallystick.tally.models import choose_embedder
 from tallystick.upkeep import alerts
@@ -269,22 +268,16 @@ def candidate_of(context: MemoryContext, overrides: JsonObject) -> MemoryContext
     return context.with_settings(settings, embedder)
 
 
-def unembedded(context: MemoryContext, candidate: MemoryContext) -> list[int]:
+def lacking(context: MemoryContext, candidate: MemoryContext) -> list[Unembedded]:
     """Return the scopes with texts that have no vector of the candidate's embedder yet."""
     if candidate.embedder is context.embedder:
         return []
     with context.store.database.read() as connection:
-        return search.scopes_missing_vectors(
-            connection,
-            candidate.embedder.fingerprint,
-            local_embedder=candidate.local_embedder,
-            beside_jobs=True,
-        )
+        return unembedded(connection, candidate, beside_jobs=True)
 
 
 def _embed_page(context: MemoryContext, candidate: MemoryContext) -> None:
     """Embed a page of what lacks a vector. One far away costs something: `tally reembed` asks."""
     if candidate.local_embedder:
-        for scope_id in unembedded(context, candidate)[:1]:
-            scope = Unembedded(candidate, scope_id, beside_jobs=True)
+        for scope in lacking(context, candidate)[:1]:
             scope.embed_page(scope.committing("compare.embed"), lambda: False)

@@ -29,7 +29,7 @@ from tallystick.upkeep import alerts
 from tallystick.upkeep.jobs import note_repair
 from tallystick.upkeep.retention import require_operator
 from tallystick_comparing import comparisons
-from tallystick_comparing.comparer import candidate_of, comparer_of, unembedded
+from tallystick_comparing.comparer import candidate_of, comparer_of, lacking
 
 
 @checked_arguments
@@ -89,7 +89,7 @@ def _require_vectors(context: MemoryContext) -> None:
     """Raise StateConflict while texts lack a vector of the candidate's embedder."""
     comparison = comparer_of(context).standing(fresh=True)
     if comparison is not None and comparison.is_open:
-        missing = unembedded(context, candidate_of(context, comparison.candidate))
+        missing = lacking(context, candidate_of(context, comparison.candidate))
         if missing:
             text = f"texts of {len(missing)} scopes have no vector of its embedder yet"
             raise comparisons.conflict(comparison.id, comparison.state, text)

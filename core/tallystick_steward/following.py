@@ -73,16 +73,24 @@ class _Followed:
         return Counter((caller_of(each.actor), each.at // MINUTE) for each in glances)
 
 
-def follow(context: MemoryContext, connection: Connection, now: int) -> tuple[Counted, Counted]:
-    """Return who forgot how many memories of a day, and who named another user as the speaker of
-    how many, in a private scope, where nobody else speaks to the tally; since the process began to
-    look, and 15 minutes before.
+def follow(
+    context: MemoryContext, connection: Connection, now: int
+) -> tuple[Counter[tuple[str, int]], Counter[str]]:
+    """Return who forgot how many memories in each hour of a day, counted back, and who named
+    another user as the speaker of how many, within 15 minutes, in a private scope, where nobody
+    else speaks to the tally.
     """
     followed: tuple[_Followed, ...] = context.held.setdefault(
         "steward.followed",
         (_Followed("memory.forget", DAY, 50_000), _Followed("memory.add", QUARTER, 2_000)),
     )
-    forgot, forged = (each.follow(context, connection, now) for each in followed)
+    forgot, forged = Counter[tuple[str, int]](), Counter[str]()
+    of_forget, of_add = (each.follow(context, connection, now) for each in followed)
+    for (caller, minute), count in of_forget.items():
+        forgot[caller, max(0, now // MINUTE - minute) // 60] += count
+    for (caller, minute), count in of_add.items():
+        if minute >= (now - QUARTER) // MINUTE:
+            forged[caller] += count
     return forgot, forged
 
 

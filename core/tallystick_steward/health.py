@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tallystick.records import AlertLimits, DomainHealth, Health, HealthDomain
-from tallystick.records.times import DAY, SECOND
-from tallystick_steward.following import QUARTER
+from tallystick.records.times import DAY
 from tallystick_steward.readings import Readings
 
 WELL = 90
@@ -61,7 +60,7 @@ def _queue(readings: Readings, limits: AlertLimits) -> DomainHealth:
 
 
 def _storage(readings: Readings, limits: AlertLimits) -> DomainHealth:
-    busy, free = readings.busy_percent(QUARTER // (60 * SECOND)), readings.free_disk
+    busy, free = readings.busy_percent(15), readings.free_disk
     lack = 0 if free is None or free >= 0.05 else 60 if free < 0.01 else 30
     return _domain(
         "storage",

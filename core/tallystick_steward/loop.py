@@ -165,19 +165,16 @@ class Loop:
     def _observe(self, acts: list[Act], health: Health) -> None:
         """Journal what would be done, once a day for each action."""
 
+        reasons = {act.action: act.reason for act in reversed(acts)}
+        since = self.context.store.clock.now() - DAY
+
         def unit(tx: Connection) -> None:
-            now = self.context.store.clock.now()
-            observed = {
-                str(each.details.get("action"))
-                for each in journal.of_tally(tx, OBSERVED, since=now - DAY)
-            }
-            for each in acts:
-                if each.action not in observed:
-                    details = {"action": each.action, "health": health.scores}
-                    note_repair(
-                        tx, self.context, TALLY_ACTOR, OBSERVED, details, reason=each.reason
-                    )
-                    observed.add(each.action)
+            entries = journal.of_tally(tx, OBSERVED, since=since)
+            observed = {entry.details.get("action") for entry in entries}
+            for action, reason in reasons.items():
+                if action not in observed:
+                    details = {"action": action, "health": health.scores}
+                    note_repair(tx, self.context, TALLY_ACTOR, OBSERVED, details, reason=reason)
 
         self.context.store.database.write(unit, name="steward.observe", writes=Writes.of(TALLY))
 

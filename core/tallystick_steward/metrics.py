@@ -17,7 +17,7 @@ from tallystick.records.times import DAY, HOUR, MINUTE, SECOND
 from tallystick.storage import Connection
 from tallystick.storage.rows import job_list, journal_reading, measures, operation_minutes
 from tallystick.storage.rows.jobs import OPEN
-from tallystick.storage.rows.operation_minutes import PARTS, Minute, add_up, quantile
+from tallystick.storage.rows.operation_minutes import PARTS, Minute, add_up, quantile, share_with
 from tallystick_steward.readings import share_of
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -96,12 +96,12 @@ def measure(context: MemoryContext) -> list[Measure]:
         _gauge(
             "busy_ratio",
             "Operations of the last 15 minutes that found the database busy.",
-            _ratio(lately, "busy_tally"),
+            share_with(lately, "busy_tally"),
         ),
         _gauge(
             "recall_confident_ratio",
             "Recalls that were likely to answer.",
-            _ratio((each for each in total if each.kind in _ANSWERED), "confident"),
+            share_with((each for each in total if each.kind in _ANSWERED), "confident"),
         ),
         _counter("journal_events", "Entries of the journal.", _by(events), "event"),
         _counter("duplicates_suppressed", "Texts that were known already.", events["memory.seen"]),
@@ -202,13 +202,6 @@ def _call_durations(stages: Mapping[str, Sequence[int]]) -> Values:
         for stage, milliseconds in stages.items()
         for share in _QUANTILES
     }
-
-
-def _ratio(minutes: Iterable[Minute], outcome: str) -> float:
-    counts = Counter[str]()
-    for each in minutes:
-        counts[each.parts[2]] += each.calls
-    return counts[outcome] / counts.total() if counts.total() else 0.0
 
 
 def _success(jobs: Iterable[measures.Ended]) -> float:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from tallystick.jobs.embedding import Unembedded, unembedded
 from tallystick.memory import MemoryContext
 from tallystick.records.times import DAY, HOUR, MINUTE, SECOND
 from tallystick.storage import Connection
-from tallystick.storage.index import search
 from tallystick.storage.rows import (
     job_list,
     journal,
@@ -23,9 +23,9 @@ from tallystick.storage.rows import (
     settings_rows,
 )
 from tallystick.storage.rows.measures import Calls, Ended
-from tallystick.storage.rows.operation_minutes import Minute, quantile
+from tallystick.storage.rows.operation_minutes import Minute, add_up, quantile, share_with
 from tallystick.upkeep.unfinished import PENDING
-from tallystick_steward.following import QUARTER, Counted, caller_of, follow
+from tallystick_steward.following import QUARTER, caller_of, follow
 
 _FREEZES = {"mutations": scopes.FROZEN, "autonomy": scopes.AUTONOMY_FROZEN}
 OF_THE_TEXT = frozenset({"text_refused", "model_refused"})
@@ -95,22 +95,19 @@ class Readings:
 
     def busy_percent(self, minutes: int, *, before: int = 0) -> float:
         """Return how many operations found the database busy, of so many minutes up to `before`."""
-        last = self.now // MINUTE - before
-        within = [each for each in self.minutes if last - minutes < each.minute <= last]
-        count = sum(each.calls for each in within)
-        busy = sum(each.calls for each in within if each.kind.endswith(".busy_tally"))
-        return 100 * busy / count if count else 0.0
+        return 100 * share_with(self._within(minutes, before), "busy_tally")
 
     def p95_ms(self, prefix: str, minutes: int, *, before: int = 0) -> float | None:
         """Return the milliseconds that 95 % of the operations with a prefix took at most; None
         where there was none.
         """
+        within = (each for each in self._within(minutes, before) if each.kind.startswith(prefix))
+        total = add_up(within, lambda each: prefix).get(prefix)
+        return None if total is None else quantile(total.buckets, 0.95) / 1_000
+
+    def _within(self, minutes: int, before: int) -> list[Minute]:
         last = self.now // MINUTE - before
-        buckets: Counter[int] = Counter()
-        for each in self.minutes:
-            if last - minutes < each.minute <= last and each.kind.startswith(prefix):
-                buckets.update(each.buckets)
-        return quantile(buckets, 0.95) / 1_000 if buckets else None
+        return [each for each in self.minutes if last - minutes < each.minute <= last]
 
 
 _OVER = ("done", "empty", "failed", "dead")
@@ -128,6 +125,9 @@ def read(context: MemoryContext) -> Readings:
     with context.store.database.read() as connection:
         database_now, leased = measures.leases(connection)
         forgot, forged = follow(context, connection, now)
+        given = Counter[tuple[str, int]]()
+        for actor, hour, count in journal_reading.read_counts(connection, now, HOUR):
+            given[caller_of(json.loads(actor)), hour] += count
         backups = journal.of_tally(connection, "tally.backup", limit=1)
         first = journal.within(connection, "tally", limit=1, newest=False)
         return Readings(
@@ -143,44 +143,24 @@ def read(context: MemoryContext) -> Readings:
             free_disk=None if folder is None else _free_share(str(folder)),
             last_backup=backups[0].at if backups else None,
             made_at=first[0].at if first else None,
-            unembedded_scopes=len(unembedded(connection, context)),
+            unembedded_scopes=len(lacking_vectors(connection, context)),
             has_embedder=context.settled_fingerprint() is not None,
-            deletes=_spikes(
-                (
-                    (caller, max(0, now // MINUTE - minute) // 60, count)
-                    for (caller, minute), count in forgot.items()
-                ),
-                limits.deletes,
-                limits.spike_factor,
-            ),
-            reads=_spikes(
-                (
-                    (caller_of(json.loads(actor)), hour, count)
-                    for actor, hour, count in journal_reading.read_counts(connection, now, HOUR)
-                ),
-                limits.reads,
-                limits.spike_factor,
-            ),
+            deletes=_spikes(forgot, limits.deletes, limits.spike_factor),
+            reads=_spikes(given, limits.reads, limits.spike_factor),
             undone=measures.count_undone(connection, now - DAY),
-            forged={
-                caller: count
-                for caller, count in _since(forged, (now - QUARTER) // MINUTE).items()
-                if count >= limits.forged
-            },
+            forged={caller: count for caller, count in forged.items() if count >= limits.forged},
             frozen=[
                 what for what, name in _FREEZES.items() if scopes.is_frozen(connection, name=name)
             ],
         )
 
 
-def unembedded(connection: Connection, context: MemoryContext) -> list[int]:
+def lacking_vectors(connection: Connection, context: MemoryContext) -> list[Unembedded]:
     """Return the scopes that have texts without a vector; none where no embedder is on this
     machine.
     """
-    fingerprint = context.settled_fingerprint()
-    if fingerprint is None or not context.local_embedder:
-        return []
-    return sorted(search.scopes_missing_vectors(connection, fingerprint, local_embedder=True))
+    is_here = context.local_embedder and context.settled_fingerprint() is not None
+    return unembedded(connection, context) if is_here else []
 
 
 def _free_share(folder: str) -> float | None:
@@ -191,25 +171,14 @@ def _free_share(folder: str) -> float | None:
     return usage.free / usage.total if usage.total else None
 
 
-def _since(counted: Counted, minute: int) -> Counter[str]:
-    """Return who did how much since a minute."""
-    found: Counter[str] = Counter()
-    for (caller, at), count in counted.items():
-        if at >= minute:
-            found[caller] += count
-    return found
-
-
-def _spikes(counted: Iterable[tuple[str, int, int]], least: int, factor: float) -> list[Spike]:
+def _spikes(counted: Mapping[tuple[str, int], int], least: int, factor: float) -> list[Spike]:
     """Return the callers who did at least so much within the hour, and so many times the median of
-    their hours before.
+    their hours before; by the caller and the hour, counted back.
     """
-    hours: dict[str, Counter[int]] = {}
-    for caller, hour, count in counted:
-        hours.setdefault(caller, Counter())[hour] += count
     spikes = []
-    for caller, by_hour in sorted(hours.items()):
-        usual = median(by_hour.get(hour, 0) for hour in range(1, 24))
-        if by_hour[0] >= least and by_hour[0] > factor * usual:
-            spikes.append(Spike(caller, by_hour[0], usual))
+    for caller in sorted({caller for caller, _ in counted}):
+        count = counted.get((caller, 0), 0)
+        usual = median(counted.get((caller, hour), 0) for hour in range(1, 24))
+        if count >= least and count > factor * usual:
+            spikes.append(Spike(caller, count, usual))
     return spikes

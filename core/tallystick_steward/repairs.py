@@ -13,7 +13,6 @@ from typing import Any
 
 from tallystick.errors import Denied, InvalidInput, StateConflict, TallystickError
 from tallystick.jobs import TALLY_ACTOR, Background, leases
-from tallystick.jobs.embedding import Unembedded
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import require_reason
 from tallystick.records import (
@@ -37,7 +36,7 @@ from tallystick.upkeep.jobs import note_repair, retry_jobs
 from tallystick.upkeep.retention import Windows, require_operator
 from tallystick_steward import taking_back
 from tallystick_steward.health import judge
-from tallystick_steward.readings import read, unembedded
+from tallystick_steward.readings import lacking_vectors, read
 from tallystick_steward.taking_back import Selection
 
 BEGIN, END = "repair.begin", "repair.end"
@@ -259,7 +258,7 @@ class Repairs:
                 "The embedder is not on this machine: `tally reembed` says what it costs, and asks."
             )
         with context.store.database.read() as connection:
-            missing = [Unembedded(context, each) for each in unembedded(connection, context)]
+            missing = lacking_vectors(connection, context)
         pages = _PAGES
         for scope in missing:
             commit = scope.committing("steward.reembed")

@@ -32,11 +32,11 @@ from tallystick.tally.memory_view import Part
 from tallystick.tally.served_verbs import AsyncFace, Offered
 from tallystick.tally.services import Services
 from tallystick.upkeep.alerts import standing
+from tallystick.upkeep.backfill import backfill
 from tallystick.upkeep.retention import require_operator
 from tallystick_steward import metrics, readings
 from tallystick_steward.alerts import update
 from tallystick_steward.analytics import Analysis, analyse, timeline
-from tallystick_steward.backfill import backfill
 from tallystick_steward.events import EventSubscription, Page, newest_cursor, read_events
 from tallystick_steward.health import judge
 from tallystick_steward.loop import resume

@@ -41,9 +41,9 @@ FIRST_LOOK = {
     "ingest/test_documents.py": "ingest/adding records/documents storage/rows/documents",
     "steward/test_measures.py": "steward/metrics storage/rows/measures "
     "storage/rows/operation_minutes storage/engine/steward_tables tally/operation_meter",
-    "steward/test_alerts.py": "steward/health steward/readings steward/following records/steward",
+    "steward/test_alerts.py": "upkeep/alerts steward/health steward/readings steward/following records/steward",
     "steward/test_events.py": "steward/steward storage/rows/journal_reading",
-    "steward/test_repairs.py": "steward/taking_back steward/backfill",
+    "steward/test_repairs.py": "steward/taking_back memory/undo upkeep/backfill jobs/leases",
     "steward/test_loop.py": "steward/requeueing",
     "policy/test_permissions.py": "access/gate access/spaces memory/access_preview tally/spaces",
     "compiler/test_rules.py": "policy/rules",

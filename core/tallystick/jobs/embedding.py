@@ -173,6 +173,21 @@ class Unembedded:
         self._stored = len(_store(tx, self.context, part, vectors))
 
 
+def unembedded(
+    connection: Connection, context: MemoryContext, *, beside_jobs: bool = False
+) -> list[Unembedded]:
+    """Return the scopes of texts that have no vector of the embedder of a context. Raises
+    EmbeddingError.
+    """
+    scope_ids = search.scopes_missing_vectors(
+        connection,
+        context.embedder.fingerprint,
+        local_embedder=context.local_embedder,
+        beside_jobs=beside_jobs,
+    )
+    return [Unembedded(context, scope_id, beside_jobs) for scope_id in scope_ids]
+
+
 class ReembeddingHandler:
     """Carries out the jobs of the kind `jobs.REEMBED`: page by page, the memories of one scope that
     have no vector of the current embedder.

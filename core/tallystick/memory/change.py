@@ -333,34 +333,24 @@ def recover(
         if memory.state == "active":
             return _no_change(memory, "RECOVER")
         write = MemoryWrite(tx, context, actor, now, correlation_id)
-        is_same = memory.content == before.memory.content
-        return recover_one(write, current, reason, vector if is_same else None)
+        again, audit_id = write.rewrite(
+            write.permit(current, "delete"),
+            recover_memory(tx, context, current, now),
+            "memory.recover",
+            reason=reason,
+            vector=vector if memory.content == before.memory.content else None,
+        )
+        return Change(
+            id=memory_id,
+            event="RECOVER",
+            status="changed",
+            version=again.version,
+            state=again.state,
+            audit_id=audit_id,
+        )
 
     return _commit(
         context, actor, before, "recover", idempotency_key, lambda _: arguments, apply, Change
-    )
-
-
-def recover_one(
-    write: MemoryWrite, current: memories.Stored, reason: str, vector: bytes | None
-) -> Change:
-    """Bring a forgotten memory back, inside the open transaction, with the vector of its text.
-    Raises Denied, StateConflict.
-    """
-    again, audit_id = write.rewrite(
-        write.permit(current, "delete"),
-        recover_memory(write.tx, write.context, current, write.now),
-        "memory.recover",
-        reason=reason,
-        vector=vector,
-    )
-    return Change(
-        id=again.id,
-        event="RECOVER",
-        status="changed",
-        version=again.version,
-        state=again.state,
-        audit_id=audit_id,
     )
 
 

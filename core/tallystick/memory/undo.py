@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from tallystick.errors import StateConflict
-from tallystick.memory.change import CHANGEABLE, apply_modify, forget_one, recover_one
+from tallystick.memory.change import CHANGEABLE, apply_modify, forget_one, recover_memory
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import JournalEntry, Memory, MemoryState
 from tallystick.storage import Connection
@@ -63,7 +63,9 @@ def undo(
         forget_one(write, write.permit(stored, "delete"), reason)
         return
     if entry.event == "memory.forget":
-        recover_one(write, stored, reason, vector)
+        again = recover_memory(write.tx, write.context, stored, write.now)
+        permitted = write.permit(stored, "delete")
+        write.rewrite(permitted, again, "memory.recover", reason=reason, vector=vector)
         return
     memory = undone_memory(write.tx, stored, entry)
     if memory is None:

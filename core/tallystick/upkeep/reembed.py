@@ -14,12 +14,11 @@ from typing import Literal
 
 from tallystick.embedding import GuardedEmbedder
 from tallystick.errors import EmbeddingError
-from tallystick.jobs.embedding import Unembedded
+from tallystick.jobs.embedding import Unembedded, unembedded
 from tallystick.memory import MemoryContext
 from tallystick.ports import TokenCounter
 from tallystick.ranking.vectors import slices_to_embed
 from tallystick.records import Actor, Memory, Reembedding
-from tallystick.storage.index import search
 from tallystick.storage.rows import memories
 from tallystick.tokens.prices import PriceTable, cost_of
 from tallystick.upkeep.retention import require_operator
@@ -103,20 +102,13 @@ class EmbeddingAnew:
         except EmbeddingError:
             return self.embedder is self.context.embedder
 
-    def _scopes(self, *, local: bool | None = None) -> Iterator[Unembedded]:
-        """Yield the scopes that have texts without a vector; with `local` those too that stay
+    def _scopes(self, *, local: bool | None = None) -> list[Unembedded]:
+        """Return the scopes that have texts without a vector; with `local` those too that stay
         here.
         """
         target = replace(self._target, local_embedder=self.embedder.local or bool(local))
         with self.context.store.database.read() as connection:
-            scope_ids = search.scopes_missing_vectors(
-                connection,
-                self.embedder.fingerprint,
-                local_embedder=target.local_embedder,
-                beside_jobs=not self._is_own,
-            )
-        for scope_id in scope_ids:
-            yield Unembedded(target, scope_id, beside_jobs=not self._is_own)
+            return unembedded(connection, target, beside_jobs=not self._is_own)
 
     def _describe(self, mode: Literal["preview", "apply"]) -> Reembedding:
         texts = sum(len(scope.docs()) for scope in self._scopes())

@@ -87,6 +87,14 @@ def add_up(minutes: Iterable[Minute], by: Callable[[Minute], K]) -> dict[K, Minu
     return sums
 
 
+def share_with(minutes: Iterable[Minute], outcome: str) -> float:
+    """Return the share of operations that had an outcome; 0 of none."""
+    counts = Counter[str]()
+    for each in minutes:
+        counts[each.parts[2]] += each.calls
+    return counts[outcome] / counts.total() if counts.total() else 0.0
+
+
 ALL_TIME = 0
 """The minute under which all operations of a kind are counted, which only grows."""
 
