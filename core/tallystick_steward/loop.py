@@ -18,15 +18,7 @@ from tallystick.access.approvals import Approvals, GuardedCall
 from tallystick.errors import Denied, StateConflict
 from tallystick.jobs import TALLY_ACTOR, Background, leases
 from tallystick.memory import MemoryContext
-from tallystick.records import (
-    Actor,
-    Alert,
-    Approval,
-    Health,
-    JsonObject,
-    PolicyRule,
-    Repair,
-)
+from tallystick.records import Actor, Alert, Approval, Health, JsonObject, PolicyRule, Repair
 from tallystick.records.times import DAY, HOUR, MINUTE
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
@@ -95,16 +87,13 @@ class Loop:
     holder: str
     """The name under which this process takes the turn."""
 
-    @property
-    def _autonomy(self) -> str:
-        return self.context.settings.autonomy
-
     def turn(self) -> Turn | None:
         """Look at the tally, and act until it is well, nothing more is allowed, or an operator
         freezes autonomy; None where it is off, the database takes no write or another process
         has the turn.
         """
-        is_idle = self._autonomy == "off" or self.context.store.database.unwritable is not None
+        autonomy = self.context.settings.autonomy
+        is_idle = autonomy == "off" or self.context.store.database.unwritable is not None
         if is_idle or not self._take_turn():
             return None
         readings = read(self.context)
@@ -113,7 +102,7 @@ class Loop:
         acts = propose(self.context, readings)
         if not acts:
             return Turn(health)
-        if self._autonomy == "observe":
+        if autonomy == "observe":
             self._observe(acts, health)
             return Turn(health, proposed=tuple(acts))
         return self._execute(acts, health)

@@ -19,12 +19,7 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.undo import EVENTS, Undone, undo, undone_memory, would_undo
 from tallystick.records import Actor, JournalEntry, Json, Scope
 from tallystick.storage import Connection
-from tallystick.storage.rows import (
-    journal_reading,
-    measures,
-    memories,
-    scopes,
-)
+from tallystick.storage.rows import journal_reading, measures, memories, scopes
 from tallystick_steward.following import caller_of
 
 _MOST = 1_000
