@@ -21,7 +21,7 @@ QUARTER = 15 * MINUTE
 _YOUNG = 10 * SECOND
 """The age up to which several writers of a server may commit in another order."""
 
-Counted = Mapping[tuple[str, int], int]
+_Counts = Counter[tuple[str, int]]
 """What was done, by the caller and the minute."""
 
 
@@ -36,10 +36,10 @@ class _Followed:
     """Entries of a look that are counted, the newest."""
     sequence: int = -1
     """The last entry that is counted; -1 before the first look."""
-    counts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    counts: _Counts = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def follow(self, context: MemoryContext, connection: Connection, now: int) -> Counted:
+    def follow(self, context: MemoryContext, connection: Connection, now: int) -> _Counts:
         """Count what came since the last look; return all of a day."""
         last = journal_reading.last_sequence(connection)
         settled = journal_reading.settled_before(connection, last, now - _YOUNG)
@@ -56,7 +56,7 @@ class _Followed:
 
     def _count(
         self, context: MemoryContext, connection: Connection, after: int, until: int
-    ) -> Counter[tuple[str, int]]:
+    ) -> _Counts:
         if until <= after:
             return Counter()
         is_add = self.event == "memory.add"

@@ -153,7 +153,6 @@ class Loop:
 
     def _observe(self, acts: list[Act], health: Health) -> None:
         """Journal what would be done, once a day for each action."""
-
         reasons = {act.action: act.reason for act in reversed(acts)}
         since = self.context.store.clock.now() - DAY
 

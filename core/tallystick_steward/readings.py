@@ -28,6 +28,7 @@ from tallystick.upkeep.unfinished import PENDING
 from tallystick_steward.following import QUARTER, caller_of, follow
 
 _FREEZES = {"mutations": scopes.FROZEN, "autonomy": scopes.AUTONOMY_FROZEN}
+_OVER = ("done", "empty", "failed", "dead")
 OF_THE_TEXT = frozenset({"text_refused", "model_refused"})
 """Codes of jobs that failed by their own text: nothing else is wrong then."""
 
@@ -108,9 +109,6 @@ class Readings:
     def _within(self, minutes: int, before: int) -> list[Minute]:
         last = self.now // MINUTE - before
         return [each for each in self.minutes if last - minutes < each.minute <= last]
-
-
-_OVER = ("done", "empty", "failed", "dead")
 
 
 def share_of(ordered: Sequence[int], share: float) -> int:

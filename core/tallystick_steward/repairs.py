@@ -8,7 +8,7 @@ together.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tallystick.errors import Denied, InvalidInput, StateConflict, TallystickError
@@ -21,7 +21,6 @@ from tallystick.records import (
     Health,
     Json,
     JsonObject,
-    ReasonCode,
     Repair,
     RepairAction,
     RepairState,
@@ -44,7 +43,8 @@ COOLDOWN = 10 * MINUTE
 MOST_AN_HOUR, MOST_A_DAY = 20, 100
 USED_UP = "used up"
 """The state of the repairs while no more are allowed."""
-_DESTRUCTIVE: tuple[RepairAction, ...] = ("purge", "rollback", "recover_many")
+_TAKE_BACK: tuple[RepairAction, ...] = ("rollback", "recover_many")
+_DESTRUCTIVE: tuple[RepairAction, ...] = ("purge", *_TAKE_BACK)
 _INDEXES = ("search text", "vectors", "index", "segments")
 _PAGES = 4
 """Pages of texts that one repair embeds at most."""
@@ -60,7 +60,7 @@ class Act:
     action: RepairAction
     reason: str
     target: str | None = None
-    selection: Selection | None = None
+    selection: Selection = field(default_factory=Selection)
     """What is taken back."""
     confirm_token: str | None = None
     jobs: Sequence[str] = ()
@@ -71,13 +71,6 @@ class Act:
     """True for one job that asks whether the cause lasts."""
     is_for_person: bool = False
     """True where everything was done that is allowed without one."""
-
-    @property
-    def taken_back(self) -> Selection:
-        """What it takes back. Raises InvalidInput where it does not say."""
-        if self.selection is None:
-            raise InvalidInput("Say what to take back: by_job, by_model, by_actor, or since.")
-        return self.selection
 
     def result(
         self, changed: int, facts: Mapping[str, Json], *, state: RepairState = "done"
@@ -135,13 +128,13 @@ class Repairs:
         actor, gate = act.actor, self.context.gate
         if self.is_unattended:
             if self.needs_person(act):
-                raise gate.refuse(actor, _refusal(actor, "person_required"))
-        elif act.selection is None:
+                raise gate.refusal(actor, "person_required", "manage")
+        elif act.action not in _TAKE_BACK:
             require_operator(self.context, actor)
         if act.action in _DESTRUCTIVE:
             gate.require_person(actor, "delete", actor.private_scope)
-            if mode != "preview" and act.selection is not None and act.confirm_token is None:
-                raise gate.refuse(actor, _refusal(actor, "confirm_token_required"))
+            if act.action in _TAKE_BACK and mode != "preview" and act.confirm_token is None:
+                raise gate.refusal(actor, "confirm_token_required", "manage")
 
     def _health(self) -> Health:
         return judge(read(self.context), self.context.settings.alerts)
@@ -151,7 +144,7 @@ class Repairs:
 
         def unit(tx: Connection) -> None:
             if self.is_unattended and scopes.is_frozen(tx, name=scopes.AUTONOMY_FROZEN):
-                raise Denied(_refusal(act.actor, "autonomy_frozen"))
+                raise Denied(AccessDecision.refusal(act.actor, "autonomy_frozen", "manage"))
             self._require_budget(tx, act, self.context.store.clock.now())
             self._note(tx, BEGIN, act, health)
 
@@ -198,11 +191,15 @@ class Repairs:
             due = retention.purge(context, actor, self.windows, mode="preview")
             return act.result(0, due.dump(), state="previewed")
         with context.store.database.read() as connection:
-            plan = taking_back.plan(connection, context, actor, act.taken_back)
-            confirmation = taking_back.confirmation(connection, context, actor)
+            plan = taking_back.plan(connection, context, actor, act.selection)
         shown = act.result(plan.number, plan.facts, state="previewed")
-        if not plan.number or confirmation.secret is None:
+        if not plan.number:
             return shown
+        confirmation = context.store.database.write(
+            lambda tx: taking_back.confirmation(tx, context, actor),
+            name="steward.preview",
+            writes=Writes.of(actor.private_scope),
+        )
         token = confirmation.token(plan.as_json(), now=context.store.clock.now()).token
         return shown.replace(confirm_token=token)
 
@@ -291,7 +288,7 @@ class Repairs:
         done = taking_back.take_back(
             self.context,
             act.actor,
-            act.taken_back,
+            act.selection,
             reason=act.reason,
             confirm_token=act.confirm_token or "",
         )
@@ -304,7 +301,3 @@ def _asker(identity: Mapping[str, Any]) -> str | None:
     """
     user: str = identity["user"]
     return None if identity.get("role") == "operator" or user == TALLY_ACTOR.user else user
-
-
-def _refusal(actor: Actor, reason: ReasonCode) -> AccessDecision:
-    return AccessDecision.refusal(actor, reason, "manage")

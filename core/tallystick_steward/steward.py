@@ -73,6 +73,9 @@ class Steward(Part):
         services.gate.flush(wait=False)
         return readings.read(services.memory)
 
+    def _judge(self) -> Health:
+        return judge(self._read(), self._services.settings.alerts)
+
     def metrics(self) -> list[Measure]:
         """Return the measures of the whole tally, read where they are: from journal, jobs, calls of
         models and the minutes of operations. Raises Denied, StorageError.
@@ -90,10 +93,8 @@ class Steward(Part):
         its changes, each from 0 to 100, and the least of them. Raises Denied.
         """
         self._require_operator()
-        services = self._services
-        seen = self._read()
-        judged = judge(seen, services.settings.alerts)
-        with services.store.database.read() as connection:
+        judged = self._judge()
+        with self._services.store.database.read() as connection:
             return judged.replace(alerts=tuple(standing(connection).values()))
 
     def diagnose(
@@ -109,7 +110,7 @@ class Steward(Part):
         person = self._view.actor.model_copy(update={"agent": None})
         if not person.operates_tally:
             self._require_operator()
-        judged = judge(self._read(), self._services.settings.alerts)
+        judged = self._judge()
         return HealthScores(score=judged.score, domains=judged.scores)
 
     def alerts(self) -> list[Alert]:

@@ -17,9 +17,10 @@ from tallystick.memory import MemoryContext
 from tallystick.memory import reviews as decisions
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.undo import EVENTS, Undone, undo, undone_memory, would_undo
-from tallystick.records import Actor, JournalEntry, Json, Scope
+from tallystick.records import AccessKind, Actor, JournalEntry, Json, Scope
 from tallystick.storage import Connection
 from tallystick.storage.rows import journal_reading, measures, memories, scopes
+from tallystick_steward.events import may_see
 from tallystick_steward.following import caller_of
 
 _MOST = 1_000
@@ -42,6 +43,8 @@ class Selection:
 
     def require(self) -> None:
         """Raise InvalidInput unless it names one thing, or a stretch of time."""
+        if self == Selection():
+            raise InvalidInput("Say what to take back: by_job, by_model, by_actor, or since.")
         named = [each for each in (self.by_job, self.by_model, self.by_actor, self.act) if each]
         if len(named) > 1:
             raise InvalidInput("Name one of by_job, by_model and by_actor, or a stretch of time.")
@@ -102,6 +105,8 @@ def plan(
     ):
         if entry.at < selection.since or not selection.takes(entry):
             continue
+        if not (actor.operates_tally or may_see(connection, context, actor, entry, "read")):
+            continue  # nor does anybody else hear how much was done there
         stored = memories.get(connection, str(entry.subject_id))
         undone = None if stored is None else would_undo(stored.memory, entry)
         if stored is None or undone is None:
@@ -127,23 +132,30 @@ def _plan_proposals(
         since=selection.since,
         until=selection.until,
     )
-    ids = [
-        proposal_id
-        for proposal_id, scope in scopes_by_id.items()
-        if _may(connection, context, actor, scope)
-    ]
-    refused = len(scopes_by_id) - len(ids)
-    return Plan((), ids, Counter({"restored": len(ids), "refused": refused}))
+    counts: Counter[Outcome] = Counter()
+    ids: list[str] = []
+    for proposal_id, scope in scopes_by_id.items():
+        if _may(connection, context, actor, scope):
+            ids.append(proposal_id)
+            counts["restored"] += 1
+        elif actor.operates_tally or _may(connection, context, actor, scope, "read"):
+            counts["refused"] += 1
+    return Plan((), ids, counts)
 
 
-def _may(connection: Connection, context: MemoryContext, actor: Actor, scope: Scope) -> bool:
-    return context.gate.decide(connection, actor, "delete", scope).allowed
+def _may(
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    scope: Scope,
+    access: AccessKind = "delete",
+) -> bool:
+    return context.gate.decide(connection, actor, access, scope).allowed
 
 
-def confirmation(connection: Connection, context: MemoryContext, actor: Actor) -> Confirmation:
+def confirmation(tx: Connection, context: MemoryContext, actor: Actor) -> Confirmation:
     """Return what makes and checks the tokens of an actor's previews."""
-    rows = scopes.find(connection, [actor.private_scope])
-    secret = rows[0].secret if rows else None
+    secret = scopes.ensure(tx, actor.private_scope).secret
     return Confirmation(context.gate, secret, "take_back", actor)
 
 
@@ -153,7 +165,6 @@ def take_back(
     """Undo exactly what a preview showed: memories in one transaction, proposals one by one, each
     whole. Raises StateConflict where it changed since, Denied, NotFound.
     """
-
     correlation_id = actor.correlation_id or ""
     vectors = _vectors(context, actor, selection)
 

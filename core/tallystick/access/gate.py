@@ -35,6 +35,7 @@ from tallystick.records import (
     Json,
     Limited,
     Memory,
+    ReasonCode,
     Scope,
     is_storable,
 )
@@ -169,8 +170,7 @@ class Gate:
         """
         if actor.is_attended:
             return
-        refusal = AccessDecision.refusal(actor, "person_required", operation, scope)
-        raise self.refuse(actor, refusal)
+        raise self.refusal(actor, "person_required", operation, scope)
 
     def require_early(self, actor: Actor, operation: AccessKind, scope: Scope) -> None:
         """Refuse early what `confirm` would refuse in the transaction that follows; only that one
@@ -291,8 +291,7 @@ class Gate:
                 argument="reason",
             )
         if not actor.operates_tally:
-            refusal = AccessDecision.refusal(actor, "missing_permission", "manage")
-            raise self.refuse(actor, refusal)
+            raise self.refusal(actor, "missing_permission", "manage")
         name = "tally.freeze" if frozen else "tally.thaw"
         setting = scopes.FROZEN if what == "mutations" else scopes.AUTONOMY_FROZEN
         event = journal.Event(
@@ -378,6 +377,12 @@ class Gate:
             audit_id=values["audit_id"],
         )
         return Denied(decision.model_copy(update=values), message)
+
+    def refusal(
+        self, actor: Actor, reason: ReasonCode, operation: AccessKind, scope: Scope | None = None
+    ) -> Denied:
+        """Same as `refuse`, in a scope or in the private one of the actor."""
+        return self.refuse(actor, AccessDecision.refusal(actor, reason, operation, scope))
 
     def log_read(
         self,

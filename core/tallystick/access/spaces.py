@@ -72,8 +72,7 @@ class Spaces:
         _require(name=name, reason=reason)
         refusal = _may_not_create(self._actor, target)
         if refusal is not None:
-            decision = AccessDecision.refusal(self._actor, refusal, "manage", target)
-            raise self._gate.refuse(self._actor, decision)
+            raise self._gate.refusal(self._actor, refusal, "manage", target)
         space = MemorySpace.load(
             {
                 "id": self._store.ids.new(),

@@ -13,7 +13,7 @@ from typing import Literal
 from tallystick.access import Confirmation
 from tallystick.access.confirm import ConfirmToken
 from tallystick.errors import Denied
-from tallystick.records import AccessDecision, AccessKind, Json, JsonObject, Scope
+from tallystick.records import AccessKind, Json, JsonObject, Scope
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 
@@ -53,8 +53,7 @@ def refuse_unconfirmed(
     """Journal the refusal of a change that nobody has confirmed, or no person; return the error to
     raise.
     """
-    decision = AccessDecision.refusal(bound.actor, reason, operation, scope)
-    return services_of(bound).gate.refuse(bound.actor, decision)
+    return services_of(bound).gate.refusal(bound.actor, reason, operation, scope)
 
 
 def _confirmation(bound: BoundTally, operation: str, scope: Scope) -> Confirmation:

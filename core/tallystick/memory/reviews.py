@@ -15,7 +15,6 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one
 from tallystick.memory.secrets import admit_fields
 from tallystick.records import (
-    AccessDecision,
     Actor,
     Memory,
     NewMemory,
@@ -211,8 +210,7 @@ def decide(
 def _require_person(context: MemoryContext, actor: Actor, scope: Scope) -> None:
     context.gate.require_person(actor, "write", scope)
     if actor.agent is not None:
-        refusal = AccessDecision.refusal(actor, "person_required", "write", scope)
-        raise context.gate.refuse(actor, refusal)
+        raise context.gate.refusal(actor, "person_required", "write", scope)
 
 
 def _edit_content(words: ProposalContent, changes: Mapping[str, Any]) -> ProposalContent:

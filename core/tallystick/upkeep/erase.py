@@ -213,8 +213,7 @@ def erase_recorded(
             connection, run_id, None if step_id is None else [step_id]
         )
     if not actor.is_operator:
-        refusal = AccessDecision.refusal(actor, "missing_permission", "delete", scope)
-        raise context.gate.refuse(actor, refusal)
+        raise context.gate.refusal(actor, "missing_permission", "delete", scope)
     steps = sorted({*(payload.step_id for payload in payloads), *with_texts})
     if mode == "preview":
         return steps

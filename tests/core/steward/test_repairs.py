@@ -179,6 +179,19 @@ def test_what_a_caller_did_is_previewed_and_taken_back_whole(open_tally: OpenTal
     assert acts == {done.correlation_id}
 
 
+def test_who_never_remembered_anything_may_take_back_what_is_his_to_change(
+    open_sqlite: OpenTally,
+) -> None:
+    project = "project:apollo"
+    with open_sqlite() as tally:
+        ada = tally.bind(Actor(user="ada", projects=frozenset({"apollo"})), scope=project)
+        added = ada.remember("The crawler was here.")
+        bob = tally.bind(Actor(user="bob", projects=frozenset({"apollo"})), scope=project)
+        _, done = _take_back(Steward(bob), by_actor="ada", since=1)
+        assert (done.changed, done.facts) == (1, {"forgotten": 1})
+        assert added.id not in {each.id for each in bob.memories()}
+
+
 def test_a_change_that_a_correction_followed_stays(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         [memory_id] = _remember(tally, ADA, 1)
@@ -258,7 +271,9 @@ def test_nobody_takes_back_what_others_did_in_scopes_that_are_closed_to_him(
         bob.remember("Bob is here.")
         seen = Steward(bob).recover_many(by_actor="ada", since=1, reason="a test")
         assert (seen.changed, seen.confirm_token) == (0, None)
-        assert seen.facts["refused"] > 0  # type: ignore[operator]
+        assert seen.facts == {}, "nor is he told how much there is"
+        told = Steward(tally.bind(OPERATOR)).recover_many(by_actor="ada", since=1, reason="a test")
+        assert (told.changed, told.facts) == (0, {"refused": 1, "changed_since": 1})
 
 
 def test_an_older_tally_is_embedded_in_portions(open_sqlite: OpenTally) -> None:
