@@ -27,7 +27,8 @@ FIRST_LOOK = {
     "graph/test_graph.py": "graph/aliases graph/derived graph/mentions graph/name_forms "
     "graph/names graph/reading graph/reading_jobs storage/index/graph",
     "test_extension.py": "graph/extension ingest/contract ingest/extension learning/extension "
-    "work/extension steward/extension synthesis/extension",
+    "work/extension steward/extension synthesis/extension comparing/extension",
+    "comparing/test_comparing.py": "comparing/comparer comparing/comparisons",
     "ingest/test_extracting.py": "ingest/decoding ingest/html_text ingest/markup ingest/pdf_child "
     "ingest/pdf_text",
     "../integrations/test_sources_files.py": "testing/source_contract",
@@ -41,7 +42,8 @@ FIRST_LOOK = {
     "ingest/test_documents.py": "ingest/adding records/documents storage/rows/documents",
     "steward/test_measures.py": "steward/metrics storage/rows/measures "
     "storage/rows/operation_minutes storage/engine/steward_tables tally/operation_meter",
-    "steward/test_alerts.py": "upkeep/alerts steward/health steward/readings steward/following records/steward",
+    "steward/test_alerts.py": "steward/health steward/readings steward/following records/steward "
+    "upkeep/alerts",
     "steward/test_events.py": "steward/steward storage/rows/journal_reading",
     "steward/test_repairs.py": "steward/taking_back memory/undo upkeep/backfill jobs/leases",
     "steward/test_loop.py": "steward/requeueing",
