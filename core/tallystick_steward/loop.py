@@ -158,7 +158,7 @@ class Loop:
 
         def unit(tx: Connection) -> None:
             entries = journal.of_tally(tx, OBSERVED, since=since)
-            observed = {entry.details.get("action") for entry in entries}
+            observed = {str(entry.details.get("action")) for entry in entries}
             for action, reason in reasons.items():
                 if action not in observed:
                     details = {"action": action, "health": health.scores}

@@ -28,7 +28,7 @@ def standing(connection: Connection) -> dict[AlertName, Alert]:
     """Return the alerts that are raised, by name."""
     newest: dict[AlertName, Alert] = {}
     for entry in journal.of_tally(connection, "alert.raised", "alert.cleared", limit=_KNOWN):
-        details: Mapping[str, Any] = entry.details
+        details: Any = entry.details
         alert = Alert(
             name=details["alert"],
             state="raised" if entry.event == "alert.raised" else "cleared",
