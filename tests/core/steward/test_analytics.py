@@ -56,6 +56,19 @@ def test_a_timeline_has_a_memory_a_request_or_a_session_in_order(open_tally: Ope
         assert "heron" not in first.dumps()
 
 
+def test_whoever_inspects_a_scope_and_may_not_read_it_sees_no_reason(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        stored = tally.bind(ADA).remember("Private to Ada.")
+        tally.bind(ADA).forget(stored.id, reason="her illness is nobody's business")
+        told = Steward(tally.bind(OPERATOR)).timeline(stored.id)
+    assert [(each.event, each.reason) for each in told] == [
+        ("memory.add", None),
+        ("memory.forget", None),
+    ]
+
+
 def test_a_timeline_tells_nothing_above_the_right_of_its_reader(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         stored = tally.bind(ADA, session_id="chat-1").remember("Private to Ada.")

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import delete
 from tests.core.steward.jobs_of_tests import add_jobs, set_jobs
 
-from tallystick.records import Actor, AlertLimits
+from tallystick.records import Actor, Alert, AlertLimits
 from tallystick.settings import Settings
 from tallystick.storage.engine import tables
 from tallystick.storage.rows import journal
@@ -208,7 +208,9 @@ def test_three_repairs_that_do_not_help_halt_it_until_a_person_resumes(
     open_sqlite: OpenTally, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tallystick_steward.repairs.COOLDOWN", 0)
+    told: list[Alert] = []
     with open_sqlite(owner=OWNER, settings=Settings(autonomy="execute")) as tally:
+        tally.on_alert(told.append)
         add_jobs(tally, _remember(tally, 4), OWNER, **LEAKED)
         for number in range(3):
             # What is released leaks again before health is looked at: nothing improves.
@@ -226,6 +228,8 @@ def test_three_repairs_that_do_not_help_halt_it_until_a_person_resumes(
         assert "steward_halted" in {each.name for each in steward.health().alerts}
         assert [each.subject for each in tally.bind(OWNER).approvals.list()] == ["steward.check"]
         steward.resume_autonomy(reason="the disk was changed")
+        states = [each.state for each in told if each.name == "steward_halted"]
+        assert states == ["raised", "cleared"]
         resumed = _loop(tally).turn()
         assert resumed is not None
         assert [each.action for each in resumed.repairs] == ["release_lease"]
