@@ -430,6 +430,7 @@ files = ("access", "doors", "foreign", "memory", "receipts", "runs", "setup", "u
 rooms = ("compiler.compile", "jobs.runner", "kit.rendering", "memory.correct", "memory.packs")
 rooms += ("recorder.recordings", "tally.operator", "upkeep.backup", "upkeep.erase")
 parts = ("graph.graph", "ingest.ingest", "learning.learner", "steward.steward", "work.work")
+parts += ("comparing.comparing", "steward.alerts")
 loaded = [*heavy, *(f"tallystick_cli.{name}" for name in files)]
 loaded += [*(f"tallystick.{name}" for name in rooms), *(f"tallystick_{name}" for name in parts)]
 built = [name for name in OPERATIONS if "arguments" in vars(OPERATIONS[name])]

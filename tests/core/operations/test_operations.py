@@ -41,6 +41,7 @@ from tallystick.tally import (
     Reviews,
     Tally,
 )
+from tallystick_comparing import Comparing
 from tallystick_graph import Graph
 from tallystick_ingest import Ingest
 from tallystick_learning import Learning
@@ -62,6 +63,7 @@ PARTS: Mapping[str, type] = {
     "synthesis.": Synthesis,
     "graph.": Graph,
     "steward.": Steward,
+    "comparing.": Comparing,
     "approvals.": BoundApprovals,
     "jobs.": Jobs,
     "tokens.": AccessTokens,
@@ -234,6 +236,7 @@ NOT_OPERATIONS: Mapping[str, str] = {
     "graph.communities": "a mode of `explore`",
     "ingest.load": "takes documents as objects of the runtime, which only an adapter has",
     "steward.aio": "the same, awaited",
+    "comparing.aio": "the same, awaited",
     "steward.exposition": "the text of `metrics`, which HTTP sends",
     "steward.page_of_events": "events as a stream of HTTP sends them",
     "steward.subscribe": "events, called in this process",

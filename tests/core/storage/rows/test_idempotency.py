@@ -34,6 +34,7 @@ from tallystick.tally import (
 )
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
+from tallystick_comparing import Comparing
 from tallystick_graph import Graph
 from tallystick_ingest import Ingest
 from tallystick_learning import Learning
@@ -142,6 +143,8 @@ OTHERS: dict[type, set[str]] = {
     Graph: {"aio", "about", "communities", "aliases", "keep_apart"},
     # A repair rests before it is made again, a token confirms one state, a portion is left once.
     Steward: {name for name in vars(Steward) if not name.startswith("_")},
+    # One comparison is open at a time, and is promoted or stopped once.
+    Comparing: {"aio", "compare"},
     BoundApprovals: {"list", "get"},
     Jobs: {"list", "get"},
     BoundSpaces: {"get", "list", "preview_access", "preview_member"},
