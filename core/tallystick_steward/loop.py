@@ -180,7 +180,7 @@ class Loop:
         helped = [
             entry.details.get("helped", True)
             for entry in takewhile(lambda entry: entry.event == END, entries)
-            if entry.actor["user"] == TALLY_ACTOR.user and not entry.details.get("probe")
+            if entry.actor.get("user") == TALLY_ACTOR.user and not entry.details.get("probe")
         ]
         return len(helped) >= _FRUITLESS and not any(helped[:_FRUITLESS])
 

@@ -299,5 +299,5 @@ def _asker(identity: Mapping[str, Any]) -> str | None:
     """Return the user whose own bounds count a repair; None for an operator and the steward, who
     share those of the tally.
     """
-    user: str = identity["user"]
+    user = str(identity.get("user"))
     return None if identity.get("role") == "operator" or user == TALLY_ACTOR.user else user

@@ -41,7 +41,9 @@ def requeue_stuck(connection: Connection, now: int) -> list[Act]:
         used_up += len(failed) - len(allowed)
         ids = [job.id for job in allowed]
         probes = [
-            each for each in ended if each.details.get("probe") and each.details["cause"] == cause
+            each
+            for each in ended
+            if each.details.get("probe") and each.details.get("cause") == cause
         ]
         failed_at = max(job.updated_at for job in failed)
         requeue = partial(Act, TALLY_ACTOR, "requeue", cause=cause)

@@ -52,7 +52,7 @@ def change_alerts(
         raised = standing(connection)
     if database.unwritable is None and any(changes(raised)):
         changed = database.write(
-            lambda tx: [journal_alert(tx, context, each) for each in changes(standing(tx))],
+            lambda tx: [_journal_alert(tx, context, each) for each in changes(standing(tx))],
             name="alerts",
             writes=Writes.of(TALLY),
         )
@@ -70,10 +70,10 @@ def raise_alert(context: MemoryContext, name: AlertName, text: str, **facts: Any
 def clear_alert(tx: Connection, context: MemoryContext, name: AlertName) -> Alert:
     """Clear an alert inside the open transaction; the listeners are called after it."""
     cleared = Alert(name=name, state="cleared", text="", at=context.store.clock.now())
-    return journal_alert(tx, context, cleared)
+    return _journal_alert(tx, context, cleared)
 
 
-def journal_alert(tx: Connection, context: MemoryContext, alert: Alert) -> Alert:
+def _journal_alert(tx: Connection, context: MemoryContext, alert: Alert) -> Alert:
     """Journal a change of an alert at this moment; return it as it stands then."""
     audit_id, facts = context.store.ids.new(), _whole(alert.facts)
     alert = alert.replace(at=context.store.clock.now(), facts=facts, audit_id=audit_id)
