@@ -29,6 +29,8 @@ BREACH = 15 * MINUTE
 _LEAST = 5
 """Questions by which a promoted candidate is judged at least; the last 20 at most."""
 _KEPT_RUNS = 10
+STREAM = "compare"
+"""The stream of the journal that has the questions."""
 _ROW = "compare"
 
 
@@ -115,7 +117,10 @@ def count_question(
         "new_us": counted.new_us,
         "reasons": pair.reasons,
     }
-    note_repair(tx, context, TALLY_ACTOR, "compare.asked", details, reason="sample")
+    # One for each question: among the entries of the tally they would bury alerts and repairs, of
+    # which the last thousands are looked at.
+    event = "compare.asked"
+    note_repair(tx, context, TALLY_ACTOR, event, details, reason="sample", stream=STREAM)
     run = comparison.run.plus(counted)
     reasons = Counter(comparison.reasons) + Counter(pair.reasons)
     changed = comparison.replace(

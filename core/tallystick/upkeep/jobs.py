@@ -176,14 +176,15 @@ def note_repair(
     details: dict[str, Any],
     *,
     reason: str,
+    stream: str = "tally",
 ) -> None:
-    """Note in the tally's journal what an operator repaired, and why: a part of the act under way,
-    or an act of its own.
+    """Note in the tally's journal, or in a stream of its own, what an operator repaired, and why: a
+    part of the act under way, or an act of its own.
     """
     journal.append(
         tx,
         journal.Event(
-            stream="tally",
+            stream=stream,
             event=event,
             actor=actor,
             at=context.store.clock.now(),
