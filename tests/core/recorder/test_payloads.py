@@ -28,6 +28,7 @@ from tallystick.recorder.payloads import Preserialized, pieces_of, plain
 from tallystick.recorder.pending import PendingStep
 from tallystick.recorder.run import Step
 from tallystick.records import ContextItem
+from tallystick.records.canonical import json_bytes
 from tallystick.settings import Settings
 from tallystick.storage.engine import group_commit, tables
 from tallystick.storage.rows import journal, recordings
@@ -221,7 +222,7 @@ def test_what_is_kept_of_texts_that_an_adapter_wrote_takes_little_more_than_thei
         tracemalloc.start()
         try:
             before, _ = tracemalloc.get_traced_memory()
-            kept = [Preserialized(pieces_of({"content": text}).bodies[0]) for text in texts]
+            kept = [Preserialized(json_bytes({"content": text})) for text in texts]
             step.record("request", {"messages": kept})
             services_of(bound).store.database.flush()
             after, _ = tracemalloc.get_traced_memory()
