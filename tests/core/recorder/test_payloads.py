@@ -7,6 +7,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from tallystick.recorder.payloads import Preserialized, pieces_of, plain
 from tallystick.recorder.pending import PendingStep
 from tallystick.recorder.run import Step
 from tallystick.records import ContextItem
+from tallystick.records.canonical import json_bytes
 from tallystick.settings import Settings
 from tallystick.storage.engine import group_commit, tables
 from tallystick.storage.rows import journal, recordings
@@ -209,6 +211,24 @@ def test_an_element_that_an_adapter_wrote_stands_where_a_plain_one_would() -> No
     body = b"".join(pieces_of(mine).bodies)
     assert plain(mine)["messages"][0] == {"a": 1}  # type: ignore[index, call-overload]
     assert b'"messages":[{"a":1},{"b":"\\ud800"},1180591620717411303424]' in body
+
+
+def test_what_is_kept_of_texts_that_an_adapter_wrote_takes_little_more_than_their_bytes(
+    open_sqlite: OpenTally,
+) -> None:
+    bound = open_sqlite().bind(OWNER)
+    texts = [f"{number} " + "a message of the chat " * 100 for number in range(400)]
+    with bound.run("agent") as run, run.step("model_call", name="model") as step:
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            kept = [Preserialized(json_bytes({"content": text})) for text in texts]
+            step.record("request", {"messages": kept})
+            services_of(bound).store.database.flush()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert after - before < 3 * sum(map(len, texts))
 
 
 @pytest.mark.parametrize(
