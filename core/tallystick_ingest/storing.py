@@ -17,7 +17,7 @@ from tallystick.errors import StateConflict
 from tallystick.memory.change import apply_modify, forget_one
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, ingest_all
-from tallystick.records import ImportCounters, Memory
+from tallystick.records import ImportCounters, Memory, part_key
 from tallystick.storage.rows import documents, memories, parts, source_rows
 from tallystick.storage.rows.documents import NewChunk, StoredChunk
 from tallystick.storage.rows.source_rows import StoredRecord
@@ -54,13 +54,16 @@ class _New:
     """Rows of new documents, which are stored together."""
 
     documents: list[dict[str, Any]] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    """What arrived, as rows of `parts`."""
     passages: list[_Passage] = field(default_factory=list)
 
     def store(self, write: MemoryWrite, source: Source) -> None:
         """Store them."""
+        parts.put_keyed(write.tx, self.bodies)
         documents.add_documents(write.tx, self.documents)
         _add_passages(write, source, self.passages)
-        self.documents, self.passages = [], []
+        self.documents, self.bodies, self.passages = [], [], []
 
 
 @dataclass
@@ -180,7 +183,10 @@ def _add_document(
     write: MemoryWrite, source: Source, prepared: PreparedDocument, new: _New
 ) -> StoredDocument:
     document_id = write.context.store.ids.new()
-    row = _document_row(write, source, prepared)
+    key = part_key(source.scope.secret, prepared.raw)
+    body = {"scope_id": source.scope.id, "key": key, "body": prepared.raw}
+    new.bodies.append({**body, "created_at": write.now})
+    row = _document_row(write, source, prepared, key)
     row |= {"id": document_id, "version": 1, "created_at": write.now}
     new.documents.append({**row, "created_by": write.actor.user})
     if prepared.attachments:
@@ -192,14 +198,16 @@ def _add_document(
     return StoredDocument(document_id, "created", len(prepared.chunks))
 
 
-def _document_row(write: MemoryWrite, source: Source, prepared: PreparedDocument) -> dict[str, Any]:
-    tx, now = write.tx, write.now
+def _document_row(
+    write: MemoryWrite, source: Source, prepared: PreparedDocument, content_key: str
+) -> dict[str, Any]:
+    now = write.now
     return {
         "scope_id": source.scope.id,
         "source": source.key,
         "state": "embedding",
         "body": json.dumps(prepared.body),
-        "content_key": parts.put(tx, source.scope, prepared.raw, at=now),
+        "content_key": content_key,
         "words": prepared.words,
         "occurred_at": prepared.record.occurred_at,
         "crawled_at": now,
@@ -237,7 +245,7 @@ def _add_passages(write: MemoryWrite, source: Source, passages: Sequence[_Passag
         [placed(each.passage, each.document_id, each.position, write.now) for each in passages],
     )
     chunks = [
-        NewChunk(memory.id, each.document_id, each.position)
+        NewChunk(write.docs[memory.id], each.document_id, each.position)
         for memory, each in zip(stored, passages, strict=True)
     ]
     documents.add_chunks(write.tx, source.scope.id, chunks)
@@ -279,7 +287,8 @@ def _change_document(
     _add_passages(write, source, added)
     documents.set_current(tx, back, True)
     documents.set_current(tx, gone, False)
-    values = _document_row(write, source, prepared)
+    content_key = parts.put(tx, source.scope, prepared.raw, at=write.now)
+    values = _document_row(write, source, prepared, content_key)
     is_same = row["state"] not in UNREAD and not (changed or added)
     is_same = is_same and all(row[name] == values[name] for name in ("body", "content_key"))
     if is_same:

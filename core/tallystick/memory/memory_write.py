@@ -142,6 +142,8 @@ class MemoryWrite:
     """The new revision of each scope of which this transaction changes the text."""
     enqueued: dict[tuple[str, str, int], str] = field(default_factory=dict)
     """The jobs that this transaction has enqueued, by kind, subject and version."""
+    docs: dict[str, int] = field(default_factory=dict)
+    """The numbers of the memories that this transaction has remembered, by their ids."""
     imported: Set[int] = frozenset()
     """The memories that this transaction imports."""
 

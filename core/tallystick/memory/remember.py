@@ -361,6 +361,9 @@ def ingest_all(
     """
     is_plain = len(items) > 1 and not any(map(_reads_others, items))
     there = Occurrences(write.tx, scope.id)
+    if is_plain:
+        named = (each.new.conversation for each in items)
+        there.read_ends({each for each in named if each is not None})
     with gathered(write.tx) if is_plain else nullcontext():
         return [_ingest_one(write, scope, item, there) for item in items]
 
@@ -395,6 +398,7 @@ def _ingest_one(
     existing = _existing(there, new, content_key)
     if existing is not None:
         memories.link_source(tx, existing.doc, source_id)
+        write.docs[existing.id] = existing.doc
         details = {"version": existing.version, "source": source_id}
         details |= link_new(write, scope, existing.doc, new)
         write.journal_event(scope.scope, "memory.seen", existing.id, details)
@@ -509,6 +513,7 @@ def _add_memory(
         )
     doc, committed = memories.insert_memory(tx, memory, scope=scope, content_key=content_key)
     there.note(memory, content_key)
+    write.docs[memory.id] = doc
     memories.link_source(tx, doc, source_id, ordinal=0)
     for origin in origins:
         edges.add(

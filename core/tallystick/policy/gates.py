@@ -117,8 +117,11 @@ _SIGN = re.compile(r"[^a-z0-9]")
 _WHOLE = {
     "token": "token(?:[^a-z0-9_]|$)",
     "key": "key(?:s?(?:[^a-z0-9_]|$)|[_-]?(?:base|data))",
+    "://": r"://[^\s\"'<>]*@",
 }
-"""Words that name a secret where they end a name: a count of `tokens` and a `keyboard` are none."""
+"""Words that name a secret where they end a name: a count of `tokens` and a `keyboard` are none, nor
+has an address one in which nobody signs in.
+"""
 
 
 def _words(rules: Iterable[Rule]) -> list[str] | None:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Exists, delete, exists, func, insert, select,
 
 from tallystick.storage.engine import tables, texts
 from tallystick.storage.engine.prepared import Prepared, insert_row
-from tallystick.storage.rows import memories, parts
+from tallystick.storage.rows import parts
 
 _d, _a, _c, _m, _v = (
     tables.documents,
@@ -76,21 +76,17 @@ def documents_of(
 class NewChunk(NamedTuple):
     """A memory that is a chunk of a document, at its place in it."""
 
-    memory_id: str
+    doc: int
     document_id: str
     position: int
 
 
 def add_chunks(tx: Connection, scope_id: int, chunks: Sequence[NewChunk]) -> None:
     """Note that memories are the chunks of documents."""
-    if not chunks:
-        return
-    docs = memories.docs_of(tx, [each.memory_id for each in chunks])
-    rows = [
-        {**each._asdict(), "doc": docs[each.memory_id], "scope_id": scope_id, "is_current": True}
-        for each in chunks
-    ]
-    _ADD_CHUNK(tx, rows)
+    if chunks:
+        _ADD_CHUNK(
+            tx, [{**each._asdict(), "scope_id": scope_id, "is_current": True} for each in chunks]
+        )
 
 
 def set_current(tx: Connection, docs: Sequence[int], is_current: bool) -> None:

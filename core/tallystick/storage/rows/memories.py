@@ -80,7 +80,6 @@ _BODIES = PreparedIn(
     .where(or_(_x.c.words.is_(None), _x.c.speaker.is_not(None))),
     _m.c.id,
 )
-_DOCS = PreparedIn(select(_m.c.id, _m.c.doc), _m.c.id)
 _BY_DOCS = Prepared(
     _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
     postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
@@ -342,11 +341,6 @@ def speakers_of(connection: Connection, ids: Collection[str]) -> dict[str, str]:
         (memory_id, parsed_body(body)) for memory_id, body in _BODIES(connection, ids) if body
     )
     return {memory_id: body["speaker"] for memory_id, body in bodies if body.get("speaker")}
-
-
-def docs_of(connection: Connection, ids: Collection[str]) -> dict[str, int]:
-    """Return the numbers of memories by their ids."""
-    return dict(_DOCS(connection, ids))
 
 
 def get_docs(

@@ -5,6 +5,7 @@ conversation. Where the number of the scope is known before its lock, they are r
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, bindparam, func, literal_column, select
 from tallystick.records import Memory
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.batches import Read
-from tallystick.storage.engine.prepared import Prepared, settle
+from tallystick.storage.engine.prepared import Prepared, settle, text_list
 
 _m = tables.memories
 _STATEMENT = Prepared(
@@ -36,6 +37,15 @@ _LAST_POSITION = Prepared(
     select(func.max(_m.c.position)).where(
         _m.c.scope_id == bindparam("scope_id"), _m.c.conversation == bindparam("conversation")
     )
+)
+
+_ENDS = (
+    "SELECT conversation, coalesce(max(position) + 1, 0) FROM memories "
+    "WHERE scope_id = :scope_id AND conversation {listed} GROUP BY conversation"
+)
+_NEXT_POSITIONS = Prepared(
+    _ENDS.format(listed="IN (SELECT value FROM json_each(:conversations))"),
+    postgresql=_ENDS.format(listed="= ANY(:conversations)"),
 )
 
 
@@ -90,6 +100,12 @@ class Occurrences:
         if (kind, content_key) in self._statements:
             settle(self.tx)
         return find_statement(self.tx, self.scope_id, kind, content_key)
+
+    def read_ends(self, conversations: Collection[str]) -> None:
+        """Read the ends of several conversations together."""
+        names = text_list(self.tx, sorted(conversations))
+        values = {"scope_id": self.scope_id, "conversations": names}
+        self._ends = dict.fromkeys(conversations, 0) | dict(_NEXT_POSITIONS(self.tx, values))
 
     def find_turn(self, conversation: str, position: int) -> Turn | None:
         """Return the turn at this position of a conversation, or None."""
