@@ -25,6 +25,7 @@ from tallystick_ingest.contract import (
 )
 from tallystick_ingest.imports import require_private
 from tallystick_ingest.preparing import source_key, stored_id
+from tallystick_ingest.reading import known_versions
 
 _SECONDS = 60.0
 """For which a source is read at most."""
@@ -111,9 +112,12 @@ def _read(
         with context.store.database.read() as connection:
             last = source_rows.last_import(connection, row.id, key, ["completed"])
         cursor = None if last is None else last["cursor"]
+    known: Known = lambda _: None
+    if row is not None and key is not None:
+        known = known_versions(context, row.id, key)
     until = time.monotonic() + _SECONDS
     page: list[SourceRecord] = []
-    for each in reader.records(place, cursor, _version_of(context, row, key)):
+    for each in reader.records(place, cursor, known):
         if isinstance(each, Checkpoint):
             continue
         seen.ids.add(stored_id(each.record_id))
@@ -129,16 +133,6 @@ def _read(
             return False
     _compare(context, row, key, page, seen)
     return True
-
-
-def _version_of(context: MemoryContext, row: ScopeRow | None, key: str | None) -> Known:
-    def known(record_id: str) -> str | None:
-        if row is None or key is None:
-            return None
-        with context.store.database.read() as connection:
-            return source_rows.version_of(connection, row.id, key, stored_id(record_id))
-
-    return known
 
 
 def _note(seen: _Seen, each: Yielded) -> None:

@@ -73,7 +73,8 @@ def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
     """Yield what comes after the last checkpoint, up to each further one."""
     adapter, records = reading.adapter, list[Yielded]()
     size, cursor = 0, reading.row["cursor"]
-    known = _version_of(context, reading.source)
+    source = reading.source
+    known = known_versions(context, source.scope.id, source.key, is_resync=source.is_resync)
     for each in adapter.records(reading.row["target"], cursor, known):
         if isinstance(each, Checkpoint):
             if records or each.cursor != cursor:
@@ -95,15 +96,20 @@ def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
         yield Page(records, None)
 
 
-def _version_of(context: MemoryContext, source: Source) -> Known:
-    """Return what says which version of a record is stored."""
+def known_versions(
+    context: MemoryContext, scope_id: int, source: str, *, is_resync: bool = False
+) -> Known:
+    """Return what says which version of a record is stored; no record of a source that is read for
+    the first time is asked for, nor of one that is read anew.
+    """
+    database = context.store.database
+    with database.read() as connection:
+        if is_resync or not source_rows.has_records(connection, scope_id, source):
+            return lambda _: None
 
     def known(record_id: str) -> str | None:
-        if source.is_resync:
-            return None
-        name = stored_id(record_id)
-        with context.store.database.read() as connection:
-            return source_rows.version_of(connection, source.scope.id, source.key, name)
+        with database.read() as connection:
+            return source_rows.version_of(connection, scope_id, source, stored_id(record_id))
 
     return known
 

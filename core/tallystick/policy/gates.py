@@ -119,8 +119,8 @@ _WHOLE = {
     "key": "key(?:s?(?:[^a-z0-9_]|$)|[_-]?(?:base|data))",
     "://": r"://[^\s\"'<>]*@",
 }
-"""Words that name a secret where they end a name: a count of `tokens` and a `keyboard` are none, nor
-has an address one in which nobody signs in.
+"""Words that name a secret where they end a name: a count of `tokens` and a `keyboard` are none. An
+address holds one only where somebody signs in.
 """
 
 

@@ -157,6 +157,12 @@ def end_schedule(tx: Connection, scope_id: int, source: str) -> None:
     tx.execute(update(_i).where(here).values(schedule=None, due_at=None))
 
 
+def has_records(connection: Connection, scope_id: int, source: str) -> bool:
+    """Return True if a record of a source is stored."""
+    here = (_r.c.scope_id == scope_id) & (_r.c.source == source)
+    return connection.execute(select(_r.c.record_id).where(here).limit(1)).first() is not None
+
+
 def version_of(connection: Connection, scope_id: int, source: str, record_id: str) -> str | None:
     """Return the version of a record that is stored; None for one that is not, or is gone."""
     values = {"scope_id": scope_id, "source": source, "record_id": record_id}
