@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from tallystick.errors import InvalidInput, SettingsError
@@ -85,21 +85,24 @@ def is_local(actor: Actor) -> bool:
     return actor.agent is None and actor.credential is None and actor.surface in _LOCAL
 
 
-def require_place(
-    settings: Settings,
-    actor: Actor,
-    name: str,
-    adapter: SourceAdapter,
-    target: str,
-    options: Mapping[str, Any],
-) -> str:
-    """Return a target as it is read: a path whole, and within `source_roots` for whoever comes from
-    outside of the process. What is read with a credential of the process is for those only where
-    `served_sources` lists it, and options that a schema marks by LOCAL_ONLY are not for them.
-    Raises InvalidInput for another.
+class OpenSource(NamedTuple):
+    """An adapter, and the target that it reads."""
+
+    adapter: SourceAdapter
+    target: str
+
+
+def open_source(
+    settings: Settings, actor: Actor, name: str, target: str, options: Mapping[str, Any]
+) -> OpenSource:
+    """Return the adapter of a name, and a target as it is read: a path whole, and within
+    `source_roots` for whoever comes from outside of the process. What is read with a credential of
+    the process is for those only where `served_sources` lists it, and options that a schema marks
+    by LOCAL_ONLY are not for them. Raises InvalidInput for another, and as `load_adapter`.
 
     An adapter whose targets are no paths says so by `reads_paths = False`; addresses are none.
     """
+    adapter = load_adapter(settings, name, options)
     properties = getattr(adapter, "options_schema", {}).get("properties", {})
     for option in options:
         if properties.get(option, {}).get(LOCAL_ONLY) and not is_local(actor):
@@ -120,9 +123,9 @@ def require_place(
             argument="adapter",
         )
     if not is_path:
-        return target
+        return OpenSource(adapter, target)
     path = unquote(place.path) if place.scheme == "file" else target
-    return str(allowed_path(settings, actor, path, argument="target"))
+    return OpenSource(adapter, str(allowed_path(settings, actor, path, argument="target")))
 
 
 def allowed_path(settings: Settings, actor: Actor, path: str, *, argument: str) -> Path:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from tallystick.errors import InvalidInput
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.records import Actor, Document, Scope, part_key
-from tallystick.storage import Connection, ScopeRow
+from tallystick.records import Actor, Document, Scope
+from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import documents, parts, scopes, source_rows
-from tallystick.storage.rows.source_rows import StoredRecord
 from tallystick_ingest.contract import SourceRecord
 from tallystick_ingest.documents import get_document
 from tallystick_ingest.preparing import (
@@ -20,21 +20,16 @@ from tallystick_ingest.preparing import (
     Left,
     PreparedDocument,
     Source,
+    digest_of,
     fingerprint_of,
     prepare_record,
     source_key,
     stored_id,
 )
-from tallystick_ingest.storing import StoredDocument, store_batch
+from tallystick_ingest.storing import StoredDocument, new_document, record_row, store_batch
 
 _GIVEN = "given"
 """The source of what somebody adds, and the import that it names."""
-
-
-@dataclass(frozen=True)
-class _Place:
-    source: Source
-    record_id: str
 
 
 def record_of(
@@ -63,76 +58,51 @@ def add_document(
     """
     context.gate.require(actor, "write", scope)
     with context.gate.journaling(actor):
-        place = _keep(context, actor, scope, record)
-        prepared = prepare_record(context, actor, place.source, record)
-        stored = _store(context, actor, place, prepared)
+        source = _keep(context, actor, scope, record)
+        prepared = prepare_record(context, actor, source, record)
+        stored = _store(context, actor, source, prepared)
     added = get_document(context, actor, stored.document_id)
     return added.replace(outcome=stored.outcome)
 
 
-def _keep(context: MemoryContext, actor: Actor, scope: Scope, record: SourceRecord) -> _Place:
-    """Store what arrived where it is no text that its passages hold anyway; return its place."""
+def _keep(context: MemoryContext, actor: Actor, scope: Scope, record: SourceRecord) -> Source:
+    """Store what arrived where it is no text that its passages hold anyway; return its source."""
     store, name = context.store, stored_id(record.record_id)
 
-    def unit(tx: Connection) -> ScopeRow:
+    def unit(tx: Connection) -> Source:
         context.gate.confirm(tx, actor, "write", scope)
         row = scopes.ensure(tx, scope)
-        key = source_key(row.secret, _GIVEN, "")
-        known = source_rows.records_by_id(tx, row.id, key, [name]).get(name)
+        source = Source(scope=row, key=source_key(row.secret, _GIVEN, ""), import_id=_GIVEN)
+        known = source_rows.records_by_id(tx, row.id, source.key, [name]).get(name)
         if not isinstance(record.body, bytes) or (known and known.document_id is not None):
-            return row
-        if source_rows.documents_saying(tx, row.id, [_digest(row, record)]):
-            return row
-        now, document_id = store.clock.now(), store.ids.new()
+            return source
+        if source_rows.documents_saying(tx, row.id, [digest_of(row, record)]):
+            return source
+        write = MemoryWrite(tx, context, actor, store.clock.now(), None)
+        document_id = store.ids.new()
         body = {"title": stored_id(record.title), "record_id": name, "url": record.url}
         values = {
-            "id": document_id,
             "scope_id": row.id,
-            "source": key,
+            "source": source.key,
             "state": "queued",
-            "version": 1,
             "body": json.dumps({**body, "media_type": record.media_type}),
-            "content_key": parts.put(tx, row, record.body, at=now),
+            "content_key": parts.put(tx, row, record.body, at=write.now),
             "words": 0,
-            "crawled_at": now,
-            "created_at": now,
-            "updated_at": now,
-            "created_by": actor.user,
+            "crawled_at": write.now,
+            "updated_at": write.now,
         }
-        documents.add_documents(tx, [values])
-        source_rows.put_records(tx, [_record(row, key, name, document_id, now)])
-        return row
+        documents.add_documents(tx, [new_document(write, document_id, values)])
+        kept = record_row(write, source, name, "content_ready", document_id=document_id)
+        source_rows.put_records(tx, [kept])
+        return source
 
-    row = store.database.write(unit, name="document.keep", writes=Writes.of(scope))
-    key = source_key(row.secret, _GIVEN, "")
-    return _Place(Source(scope=row, key=key, import_id=_GIVEN), name)
-
-
-def _digest(scope: ScopeRow, record: SourceRecord) -> str:
-    return part_key(scope.secret, record.dedupe_key.encode())
-
-
-def _record(scope: ScopeRow, key: str, name: str, document_id: str, now: int) -> StoredRecord:
-    return StoredRecord(
-        scope_id=scope.id,
-        source=key,
-        record_id=name,
-        version=None,
-        dedupe=None,
-        state="content_ready",
-        reason=None,
-        detail=None,
-        document_id=document_id,
-        import_id=_GIVEN,
-        is_gone=False,
-        updated_at=now,
-    )
+    return store.database.write(unit, name="document.keep", writes=Writes.of(scope))
 
 
 def _store(
-    context: MemoryContext, actor: Actor, place: _Place, prepared: PreparedDocument | Left
+    context: MemoryContext, actor: Actor, source: Source, prepared: PreparedDocument | Left
 ) -> StoredDocument:
-    scope = place.source.scope.scope
+    scope = source.scope.scope
     batch = Batch(fingerprint=fingerprint_of(context))
     if isinstance(prepared, Left):
         batch.left.append(replace(prepared, is_failure=True))
@@ -142,30 +112,25 @@ def _store(
     def unit(tx: Connection) -> StoredDocument:
         context.gate.confirm(tx, actor, "write", scope)
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
-        stored = store_batch(write, place.source, batch)
-        if not isinstance(prepared, Left):
-            return stored.documents[0]
-        return _fail(write, place, prepared)
+        stored = store_batch(write, source, batch)
+        if isinstance(prepared, Left):
+            return _fail(write, source, prepared)
+        return stored.documents[0]
 
     return context.store.database.write_mostly(unit, name="document.store", writes=Writes.of(scope))
 
 
-def _fail(write: MemoryWrite, place: _Place, left: Left) -> StoredDocument:
+def _fail(write: MemoryWrite, source: Source, left: Left) -> StoredDocument:
     """Note why a document has no text; what was read from it before stays."""
-    source, tx = place.source, write.tx
-    known = source_rows.records_by_id(tx, source.scope.id, source.key, [place.record_id])
-    document_id = known[place.record_id].document_id
+    tx, name = write.tx, left.record_id
+    document_id = source_rows.records_by_id(tx, source.scope.id, source.key, [name])[
+        name
+    ].document_id
     row = None if document_id is None else documents.find_document(tx, document_id)
     if row is None or document_id is None:
-        raise _refusal(left)
+        detail = f"`content` is no document: {left.reason}. {left.detail}".strip()
+        raise InvalidInput(detail)
     body = json.dumps({**json.loads(row["body"]), "error": f"{left.reason}: {left.detail}"})
-    is_first = row["state"] == "queued"
-    values = {"state": "failed"} if is_first else {}
+    values = {"state": "failed"} if row["state"] == "queued" else {}
     documents.update_document(tx, document_id, body=body, **values, updated_at=write.now)
     return StoredDocument(document_id, "failed")
-
-
-def _refusal(left: Left) -> Exception:
-    from tallystick.errors import InvalidInput
-
-    return InvalidInput(f"`content` is no document: {left.reason}. {left.detail}".strip())

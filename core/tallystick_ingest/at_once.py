@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
+from collections.abc import Callable
 
 from tallystick.errors import NotFound, TallystickError
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import Actor, Import, Scope
-from tallystick.storage import Connection, ScopeRow
+from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import scopes, source_rows
 from tallystick_ingest.contract import SourceAdapter
-from tallystick_ingest.imports import get_import, import_values, require_private
-from tallystick_ingest.preparing import Source, source_key, stored_id
-from tallystick_ingest.reading import Reading, complete_import, pages, prepare_page, store_page
+from tallystick_ingest.imports import get_import, import_values, new_import, require_private
+from tallystick_ingest.preparing import source_key, source_of, stored_id
+from tallystick_ingest.reading import Reading, complete_import, prepared_pages
 
 
 def import_at_once(
@@ -42,7 +41,7 @@ def _begin(
 ) -> Reading:
     corpus = adapter.corpus(target)
 
-    def unit(tx: Connection) -> tuple[dict[str, Any], ScopeRow]:
+    def unit(tx: Connection) -> Reading:
         context.gate.confirm(tx, actor, "write", scope)
         row = scopes.ensure(tx, scope)
         key = source_key(row.secret, adapter.name, corpus.id)
@@ -52,53 +51,26 @@ def _begin(
             # Of a process that has died, or of another that reads the same: it stores no more.
             ended = {"state": "cancelled", "updated_at": write.now, "ended_at": write.now}
             source_rows.update_import(tx, is_open["id"], **ended)
-        values = {
-            **import_values(adapter, corpus, target, key),
-            "id": context.store.ids.new(),
-            "scope_id": row.id,
-            "state": "running",
-            "cursor": None,
-            "counters": "{}",
-            "worked": 0,
-            "created_by": actor.user,
-            "created_at": write.now,
-            "updated_at": write.now,
-        }
-        source_rows.add_import(tx, values)
-        details = {"adapter": adapter.name, "resync": False}
-        write.journal_event(scope, "import.start", values["id"], details)
-        return values, row
+        values = import_values(adapter, corpus, target, key)
+        begun = new_import(write, row, values, state="running")
+        return Reading(begun, source_of(row, begun), adapter, actor)
 
-    values, row = context.store.database.write(unit, name="import.start", writes=Writes.of(scope))
-    author = f"{adapter.name}/{adapter.version}"
-    source = Source(scope=row, key=values["source"], import_id=values["id"], author=author)
-    return Reading(values, source, adapter, actor)
+    return context.store.database.write(unit, name="import.start", writes=Writes.of(scope))
 
 
 def _read(context: MemoryContext, reading: Reading) -> None:
-    scope, begun = reading.source.scope.scope, time.monotonic()
-    database = context.store.database
+    scope, database = reading.source.scope.scope, context.store.database
 
-    def commit(unit: Any, name: str) -> Any:
-        def allowed(tx: Connection) -> Any:
+    def commit(unit: Callable[[Connection], object], name: str) -> None:
+        def allowed(tx: Connection) -> object:
             context.gate.confirm(tx, reading.actor, "write", scope)
             return unit(tx)
 
-        done = database.write_mostly(allowed, name=name, writes=Writes.of(scope))
-        if done is None:
+        if database.write_mostly(allowed, name=name, writes=Writes.of(scope)) is None:
             raise NotFound("The import was cancelled meanwhile: what it has stored stays.")
-        return done
 
-    for page in pages(context, reading):
-        batch = prepare_page(context, reading, page)
-        now = time.monotonic()
-        worked, begun = int((now - begun) * 1_000_000), now
-        commit(
-            lambda tx, batch=batch, page=page, worked=worked: store_page(
-                tx, context, reading, batch, page, worked
-            ),
-            "import.store",
-        )
+    for store in prepared_pages(context, reading):
+        commit(store, "import.store")
     commit(lambda tx: complete_import(tx, context, reading), "import.complete")
 
 

@@ -7,8 +7,7 @@ nothing is lost, and nothing comes twice. The right to write is asked again in e
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tallystick.errors import Denied, InvalidInput, MissingExtra, SettingsError, TallystickError
 from tallystick.jobs.runner import Ended, Work
@@ -16,18 +15,16 @@ from tallystick.memory import MemoryContext
 from tallystick.records import ImportState
 from tallystick.storage import Connection
 from tallystick.storage.rows import jobs, scopes, source_rows
-from tallystick_ingest.adapters import load_adapter, require_place
+from tallystick_ingest.adapters import open_source
 from tallystick_ingest.contract import AuthorizationNeeded, RateLimitReached
 from tallystick_ingest.imports import IMPORT
-from tallystick_ingest.preparing import Batch, Source, stored_id
+from tallystick_ingest.preparing import source_of, stored_id
 from tallystick_ingest.reading import (
     GOES_ON,
-    Page,
     Reading,
+    Stored,
     complete_import,
-    pages,
-    prepare_page,
-    store_page,
+    prepared_pages,
 )
 
 _FOR_GOOD = (InvalidInput, MissingExtra, SettingsError, Denied)
@@ -81,60 +78,40 @@ class ImportHandler:
             if row is None or row["state"] not in GOES_ON:
                 return None
             scope = scopes.get_by_id(connection, row["scope_id"])
-        source = Source(
-            scope=scope,
-            key=row["source"],
-            import_id=row["id"],
-            is_resync=row["is_resync"],
-            author=f"{row['adapter']}/{row['adapter_version']}",
-        )
-        options = json.loads(row["options"])
-        settings, name = self._context.settings, row["adapter"]
-        adapter = load_adapter(settings, name, options)
         # What may be read is asked again: a root may be gone from the settings, and a folder may
         # have become a link.
-        place = require_place(settings, job.actor, name, adapter, row["target"], options)
-        if place != row["target"]:
+        options, settings = json.loads(row["options"]), self._context.settings
+        adapter, target = open_source(settings, job.actor, row["adapter"], row["target"], options)
+        if target != row["target"]:
             raise InvalidInput(f"{row['target']} leads elsewhere than when it was given.")
-        return Reading(row, source, adapter, job.actor)
+        return Reading(row, source_of(scope, row), adapter, job.actor)
 
     def _read(self, work: Work, job: jobs.LeasedJob, reading: Reading) -> None:
-        begun = time.monotonic()
-        for page in pages(self._context, reading):
-            if work.is_stopping:
+        for store in prepared_pages(self._context, reading):
+            stored = self._commit(work, job, store)
+            if stored is None:
                 return
-            batch = prepare_page(self._context, reading, page)
-            now = time.monotonic()
-            worked, begun = int((now - begun) * 1_000_000), now
-            if not self._commit(work, job, reading, batch, page, worked):
+            reading.made += stored.made
+            if work.is_stopping:
                 return
         self._complete(work, job, reading)
 
     def _commit(
-        self,
-        work: Work,
-        job: jobs.LeasedJob,
-        reading: Reading,
-        batch: Batch,
-        page: Page,
-        worked: int,
-    ) -> bool:
-        """Store a batch with its checkpoint; return False where the import was paused meanwhile."""
-        goes_on, made = True, 0
+        self, work: Work, job: jobs.LeasedJob, store: Callable[[Connection], Stored | None]
+    ) -> Stored | None:
+        """Store a page with how far the job is; None where the import was paused meanwhile."""
+        stored: Stored | None = None
 
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
-            nonlocal goes_on, made
-            stored = store_page(tx, self._context, reading, batch, page, worked)
+            nonlocal stored
+            stored = store(tx)
             if stored is None:
-                goes_on = False
                 return {job.id: Ended("empty")}
-            made = stored.made
             jobs.come_further(tx, job, stored.counters.seen, stored.total)
             return {}
 
         work.commit(unit)
-        reading.made += made
-        return goes_on
+        return stored
 
     def _complete(self, work: Work, job: jobs.LeasedJob, reading: Reading) -> None:
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:

@@ -26,7 +26,7 @@ from tallystick.storage import Connection, ScopeRow
 from tallystick.storage.engine.writes import JOBS, Writes
 from tallystick.storage.rows import documents, job_list, jobs, scopes, source_rows
 from tallystick.storage.rows.source_rows import StoredRecord
-from tallystick_ingest.adapters import load_adapter, require_place
+from tallystick_ingest.adapters import open_source
 from tallystick_ingest.contract import Corpus, SourceAdapter
 from tallystick_ingest.preparing import source_key
 from tallystick_ingest.visible import visible_import
@@ -55,8 +55,7 @@ def start_import(
     AuthorizationNeeded, and StateConflict where it has not ended and has other options.
     """
     require_private(context, actor, scope)
-    reader = load_adapter(context.settings, adapter, options)
-    place = require_place(context.settings, actor, adapter, reader, target, options)
+    reader, place = open_source(context.settings, actor, adapter, target, options)
     store = context.store
     due = None if schedule is None else next_due(schedule, store.clock.now())
     corpus = reader.corpus(place)
@@ -81,26 +80,30 @@ def start_import(
                 source_rows.end_schedule(tx, row.id, key)
                 source_rows.update_import(tx, is_open["id"], schedule=schedule, due_at=due)
             return str(is_open["id"])
-        cursor = None
-        if not corpus.lists_all and not is_resync:
-            # A feed of changes goes on where the last one has ended.
-            last = source_rows.last_import(tx, row.id, key, ["completed"])
-            cursor = None if last is None else last["cursor"]
         values = {
             **import_values(reader, corpus, place, key),
-            "scope_id": row.id,
             "adapter": adapter,
             "is_resync": is_resync,
             "options": json.dumps(options),
             "schedule": schedule,
             "due_at": due,
-            "cursor": cursor,
+            "cursor": None if is_resync else feed_cursor(tx, row.id, key, corpus),
         }
-        return new_import(write, row, values)
+        return str(new_import(write, row, values)["id"])
 
     with context.gate.journaling(actor):
         import_id = store.database.write(unit, name="import.start", writes=Writes.of(scope))
     return get_import(context, actor, import_id)
+
+
+def feed_cursor(connection: Connection, scope_id: int, source: str, corpus: Corpus) -> str | None:
+    """Return where a feed of changes goes on: where the last import has ended. None for a source
+    that lists all it has.
+    """
+    if corpus.lists_all:
+        return None
+    last = source_rows.last_import(connection, scope_id, source, ["completed"])
+    return None if last is None else last["cursor"]
 
 
 def next_due(schedule: str, after: int) -> int:
@@ -152,19 +155,24 @@ def import_values(adapter: SourceAdapter, corpus: Corpus, target: str, key: str)
     }
 
 
-def new_import(write: MemoryWrite, scope: ScopeRow, values: Mapping[str, Any]) -> str:
-    """Store an import that waits for its job, and the job; return its id. `values` are what it
+def new_import(
+    write: MemoryWrite,
+    scope: ScopeRow,
+    values: Mapping[str, Any],
+    *,
+    state: ImportState = "pending",
+) -> dict[str, Any]:
+    """Store an import, with its job where that is to read it; return its row. `values` are what it
     reads, or the row of an import that it repeats: a feed of changes goes on where that one ended.
     """
-    import_id = write.context.store.ids.new()
     if values.get("due_at") is not None:
         source_rows.end_schedule(write.tx, scope.id, values["source"])
-    cursor = None if values["lists_all"] else values["cursor"]
     row = {
         **values,
-        "id": import_id,
-        "state": "pending",
-        "cursor": cursor,
+        "id": write.context.store.ids.new(),
+        "scope_id": scope.id,
+        "state": state,
+        "cursor": None if values["lists_all"] else values.get("cursor"),
         "counters": "{}",
         "worked": 0,
         "error_code": None,
@@ -176,10 +184,11 @@ def new_import(write: MemoryWrite, scope: ScopeRow, values: Mapping[str, Any]) -
         "ended_at": None,
     }
     source_rows.add_import(write.tx, row)
-    _enqueue(write, scope, import_id)
+    if state == "pending":
+        _enqueue(write, scope, row["id"])
     details = {"adapter": values["adapter"], "resync": values["is_resync"]}
-    write.journal_event(scope.scope, "import.start", import_id, details)
-    return import_id
+    write.journal_event(scope.scope, "import.start", row["id"], details)
+    return row
 
 
 def _enqueue(write: MemoryWrite, scope: ScopeRow, import_id: str) -> None:

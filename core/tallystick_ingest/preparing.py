@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tallystick.errors import EmbeddingError, InvalidInput, MissingExtra
 from tallystick.memory.context import MemoryContext
@@ -61,6 +62,17 @@ class Source:
     """True if records are stored anew that have the stored version."""
     author: str = ""
     """The adapter with its version."""
+
+
+def source_of(scope: ScopeRow, row: Mapping[str, Any]) -> Source:
+    """Return the source of an import."""
+    return Source(
+        scope=scope,
+        key=row["source"],
+        import_id=row["id"],
+        is_resync=row["is_resync"],
+        author=f"{row['adapter']}/{row['adapter_version']}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +228,7 @@ def _prepare_text(
     ]
     return PreparedDocument(
         record=record,
-        dedupe=part_key(source.scope.secret, record.dedupe_key.encode("utf-8", "surrogatepass")),
+        dedupe=digest_of(source.scope, record),
         body=body,
         raw=raw if isinstance(raw, bytes) else raw.encode("utf-8", "surrogatepass"),
         chunks=tuple(chunks),
@@ -325,6 +337,11 @@ def _name(text: str) -> str:
     clean = text.encode("utf-8", "replace").decode().replace("\x00", "")
     clean = " ".join(clean.split())
     return clean if len(clean) <= LONGEST_NAME else f"{clean[: LONGEST_NAME - 1]}…"
+
+
+def digest_of(scope: ScopeRow, record: SourceRecord) -> str:
+    """Return the digest of a record's content within a scope, which tells nothing of it."""
+    return part_key(scope.secret, record.dedupe_key.encode("utf-8", "surrogatepass"))
 
 
 def source_key(secret: bytes, adapter: str, corpus_id: str) -> str:

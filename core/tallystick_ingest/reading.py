@@ -5,9 +5,11 @@ or by whoever has the source at hand.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from tallystick.errors import InvalidInput
@@ -114,7 +116,23 @@ def known_versions(
     return known
 
 
-def prepare_page(context: MemoryContext, reading: Reading, page: Page) -> Batch:
+def prepared_pages(
+    context: MemoryContext, reading: Reading
+) -> Iterator[Callable[[Connection], Stored | None]]:
+    """Yield for each page what stores it with its checkpoint: None where the import was paused or
+    ended meanwhile.
+    """
+    begun = time.monotonic()
+    for page in pages(context, reading):
+        batch = _prepare_page(context, reading, page)
+        now = time.monotonic()
+        worked, begun = int((now - begun) * 1_000_000), now
+        yield partial(
+            _store_page, context=context, reading=reading, batch=batch, page=page, worked=worked
+        )
+
+
+def _prepare_page(context: MemoryContext, reading: Reading, page: Page) -> Batch:
     """Return what the records of a page become, before any transaction."""
     source = reading.source
     names = [stored_id(each.record_id) for each in page.records if isinstance(each, SourceRecord)]
@@ -123,7 +141,7 @@ def prepare_page(context: MemoryContext, reading: Reading, page: Page) -> Batch:
     return prepare_batch(context, reading.actor, source, page.records, stored)
 
 
-def store_page(
+def _store_page(
     tx: Connection,
     context: MemoryContext,
     reading: Reading,
@@ -131,9 +149,7 @@ def store_page(
     page: Page,
     worked: int,
 ) -> Stored | None:
-    """Store the batch of a page with its checkpoint; None where the import was paused or ended
-    meanwhile. `worked` are microseconds.
-    """
+    """Store the batch of a page; `worked` are the microseconds that it took."""
     row = source_rows.find_import(tx, reading.row["id"])
     if row is None or row["state"] not in GOES_ON:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.memory import MemoryContext
@@ -11,10 +12,10 @@ from tallystick.records import Actor, ImportedRecord
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import source_rows
-from tallystick_ingest.adapters import load_adapter, require_place
+from tallystick_ingest.adapters import open_source
 from tallystick_ingest.contract import Checkpoint, Connector
 from tallystick_ingest.imports import record_status
-from tallystick_ingest.preparing import Source, prepare_batch, stored_id
+from tallystick_ingest.preparing import prepare_batch, source_of, stored_id
 from tallystick_ingest.storing import store_batch
 from tallystick_ingest.visible import visible_import
 
@@ -33,26 +34,18 @@ def replay_record(
         row, scope = visible_import(connection, context, actor, import_id)
     context.gate.require(actor, "write", scope.scope)
     options = json.loads(row["options"])
-    adapter = load_adapter(context.settings, row["adapter"], options)
+    adapter, target = open_source(context.settings, actor, row["adapter"], row["target"], options)
     if not isinstance(adapter, Connector):
         raise InvalidInput(
             f"{row['adapter']} replays no single record: import it again, with `resync` all of it.",
             argument="import_id",
         )
-    settings, name = context.settings, row["adapter"]
-    target = require_place(settings, actor, name, adapter, row["target"], options)
     yielded = [
         each
         for each in adapter.replay(target, record_id, from_version)
         if not isinstance(each, Checkpoint)
     ]
-    source = Source(
-        scope=scope,
-        key=row["source"],
-        import_id=import_id,
-        is_resync=True,
-        author=f"{row['adapter']}/{row['adapter_version']}",
-    )
+    source = replace(source_of(scope, row), is_resync=True)
     batch = prepare_batch(context, actor, source, yielded, {})
 
     def unit(tx: Connection) -> None:

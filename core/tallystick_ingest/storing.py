@@ -17,11 +17,11 @@ from tallystick.errors import StateConflict
 from tallystick.memory.change import apply_modify, forget_one
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, ingest_all
-from tallystick.records import ImportCounters, Memory, part_key
+from tallystick.records import ImportCounters, Memory, RecordState, part_key
 from tallystick.storage.rows import documents, memories, parts, source_rows
 from tallystick.storage.rows.documents import NewChunk, StoredChunk
 from tallystick.storage.rows.source_rows import StoredRecord
-from tallystick_ingest.preparing import Batch, Left, PreparedDocument, Source, placed, stored_id
+from tallystick_ingest.preparing import Batch, PreparedDocument, Source, placed, stored_id
 
 Outcome = Literal["created", "changed", "unchanged", "duplicate", "failed"]
 _CHANGED = ("content", "subject", "tags", "attributes")
@@ -53,71 +53,99 @@ class _Passage(NamedTuple):
 class _New:
     """Rows of new documents, which are stored together."""
 
+    write: MemoryWrite
+    source: Source
     documents: list[dict[str, Any]] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     """What arrived, as rows of `parts`."""
     passages: list[_Passage] = field(default_factory=list)
 
-    def store(self, write: MemoryWrite, source: Source) -> None:
+    def add(self, prepared: PreparedDocument) -> StoredDocument:
+        """Add a document."""
+        write, scope = self.write, self.source.scope
+        document_id, key = write.context.store.ids.new(), part_key(scope.secret, prepared.raw)
+        body = {"scope_id": scope.id, "key": key, "body": prepared.raw, "created_at": write.now}
+        self.bodies.append(body)
+        row = {**_document_row(write, self.source, prepared), "content_key": key}
+        self.documents.append(new_document(write, document_id, row))
+        if prepared.attachments:
+            self.store()
+            _add_attachments(write, self.source, prepared, document_id)
+        chunks = enumerate(prepared.chunks)
+        self.passages += [_Passage(each, document_id, position) for position, each in chunks]
+        return StoredDocument(document_id, "created", len(prepared.chunks))
+
+    def store(self) -> None:
         """Store them."""
-        parts.put_keyed(write.tx, self.bodies)
-        documents.add_documents(write.tx, self.documents)
-        _add_passages(write, source, self.passages)
+        parts.put_keyed(self.write.tx, self.bodies)
+        documents.add_documents(self.write.tx, self.documents)
+        _add_passages(self.write, self.source, self.passages)
         self.documents, self.bodies, self.passages = [], [], []
 
 
-@dataclass
-class StoredBatch:
+class StoredBatch(NamedTuple):
     """What became of a batch."""
 
-    documents: list[StoredDocument] = field(default_factory=list)
-    counters: ImportCounters = field(default_factory=ImportCounters)
+    documents: list[StoredDocument]
+    counters: ImportCounters
 
 
 def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch:
     """Store a batch; return what became of its records."""
     tx, scope = write.tx, source.scope
     names = [stored_id(each.record.record_id) for each in batch.documents]
-    known = source_rows.records_by_id(tx, scope.id, source.key, names)
+    left_names = [each.record_id for each in batch.left]
+    known = source_rows.records_by_id(tx, scope.id, source.key, {*names, *left_names})
     saying = source_rows.documents_saying(tx, scope.id, [each.dedupe for each in batch.documents])
     named = {each.document_id for each in known.values() if each.document_id is not None}
     counts = source_rows.records_naming(tx, named)
-    rows: dict[str, StoredRecord] = {}
-    result, new = StoredBatch(), _New()
-    kinds: Counter[str] = Counter()
+    rows, new = dict[str, StoredRecord](), _New(write, source)
+    stored = list[StoredDocument]()
     for record_id, each in zip(names, batch.documents, strict=True):
         # Of a record that a batch has twice the later one holds.
         before = rows.get(record_id) or known.get(record_id)
         own = None if before is None else before.document_id
+        is_changed = before is None or before.dedupe != each.dedupe
         if own is None and each.dedupe in saying:
-            stored = StoredDocument(saying[each.dedupe], "duplicate")
-        elif own is None or (_is_changed(before, each) and counts.get(own, 1) > 1):
+            one = StoredDocument(saying[each.dedupe], "duplicate")
+        elif own is None or (is_changed and counts.get(own, 1) > 1):
             # What several records say is not changed for all of them.
-            stored = _add_document(write, source, each, new)
+            one = new.add(each)
         else:
-            new.store(write, source)
-            is_changed = _is_changed(before, each)
-            stored = _change_document(write, source, each, own, is_changed=is_changed)
-        saying.setdefault(each.dedupe, stored.document_id)
-        rows[record_id] = _record(write, source, record_id, each, stored)
-        kinds[stored.outcome] += 1
-        result.documents.append(stored)
-    new.store(write, source)
+            new.store()
+            one = _change_document(write, source, each, own, is_changed=is_changed)
+        saying.setdefault(each.dedupe, one.document_id)
+        rows[record_id] = record_row(
+            write,
+            source,
+            record_id,
+            "embedding_pending",
+            version=stored_id(each.record.version),
+            dedupe=each.dedupe,
+            document_id=one.document_id,
+        )
+        stored.append(one)
+    new.store()
     for left in batch.left:
-        rows[left.record_id] = _left_record(write, source, left)
-    kept = source_rows.records_by_id(
-        tx, scope.id, source.key, [each.record_id for each in batch.left]
-    )
-    for record_id, old in kept.items():
-        if old.document_id is not None:
+        before = rows.get(left.record_id) or known.get(left.record_id)
+        rows[left.record_id] = record_row(
+            write,
+            source,
+            left.record_id,
+            "failed" if left.is_failure else "skipped",
+            version=None if left.version is None else stored_id(left.version),
+            reason=left.reason,
+            detail=stored_id(left.detail[:500]),
             # What was read from it before stays, with why it could not be read again.
-            rows[record_id] = _replace(rows[record_id], document_id=old.document_id)
+            document_id=None if before is None else before.document_id,
+        )
     source_rows.put_records(tx, rows.values())
     source_rows.see_records(tx, scope.id, source.key, batch.unchanged, source.import_id)
     source_rows.mark_gone(tx, scope.id, source.key, batch.gone, source.import_id)
-    if result.documents and batch.fingerprint is not None:
+    if stored and batch.fingerprint is not None:
         write.enqueue_vectors(scope.id, batch.fingerprint)
-    result.counters = ImportCounters(
+    kinds = Counter(each.outcome for each in stored)
+    counters = ImportCounters(
         seen=batch.size,
         stored=kinds["created"] + kinds["changed"],
         unchanged=len(batch.unchanged) + kinds["unchanged"],
@@ -126,92 +154,35 @@ def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch
         failed=sum(each.is_failure for each in batch.left),
         removed=len(batch.gone),
         attachments=sum(len(each.attachments) for each in batch.documents),
-        chunks=sum(each.chunks for each in result.documents),
+        chunks=sum(each.chunks for each in stored),
     )
-    return result
+    return StoredBatch(stored, counters)
 
 
-def _is_changed(before: StoredRecord | None, prepared: PreparedDocument) -> bool:
-    return before is None or before.dedupe != prepared.dedupe
-
-
-def _replace(record: StoredRecord, **values: Any) -> StoredRecord:
-    return StoredRecord(**{**vars(record), **values})
-
-
-def _record(
-    write: MemoryWrite,
-    source: Source,
-    record_id: str,
-    prepared: PreparedDocument,
-    stored: StoredDocument,
+def record_row(
+    write: MemoryWrite, source: Source, record_id: str, state: RecordState, **known: Any
 ) -> StoredRecord:
-    return StoredRecord(
-        scope_id=source.scope.id,
-        source=source.key,
-        record_id=record_id,
-        version=stored_id(prepared.record.version),
-        dedupe=prepared.dedupe,
-        state="embedding_pending",
-        reason=None,
-        detail=None,
-        document_id=stored.document_id,
-        import_id=source.import_id,
-        is_gone=False,
-        updated_at=write.now,
-    )
+    """Return what is known of a record as a row."""
+    place = source.scope.id, source.key, record_id
+    return StoredRecord(*place, state, source.import_id, write.now, **known)
 
 
-def _left_record(write: MemoryWrite, source: Source, left: Left) -> StoredRecord:
-    return StoredRecord(
-        scope_id=source.scope.id,
-        source=source.key,
-        record_id=left.record_id,
-        version=None if left.version is None else stored_id(left.version),
-        dedupe=None,
-        state="failed" if left.is_failure else "skipped",
-        reason=left.reason,
-        detail=stored_id(left.detail[:500]),
-        document_id=None,
-        import_id=source.import_id,
-        is_gone=False,
-        updated_at=write.now,
-    )
+def new_document(write: MemoryWrite, document_id: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a document that is its first version."""
+    first = {"id": document_id, "version": 1, "created_at": write.now}
+    return {**row, **first, "created_by": write.actor.user}
 
 
-def _add_document(
-    write: MemoryWrite, source: Source, prepared: PreparedDocument, new: _New
-) -> StoredDocument:
-    document_id = write.context.store.ids.new()
-    key = part_key(source.scope.secret, prepared.raw)
-    body = {"scope_id": source.scope.id, "key": key, "body": prepared.raw}
-    new.bodies.append({**body, "created_at": write.now})
-    row = _document_row(write, source, prepared, key)
-    row |= {"id": document_id, "version": 1, "created_at": write.now}
-    new.documents.append({**row, "created_by": write.actor.user})
-    if prepared.attachments:
-        new.store(write, source)
-        _add_attachments(write, source, prepared, document_id)
-    new.passages += [
-        _Passage(each, document_id, position) for position, each in enumerate(prepared.chunks)
-    ]
-    return StoredDocument(document_id, "created", len(prepared.chunks))
-
-
-def _document_row(
-    write: MemoryWrite, source: Source, prepared: PreparedDocument, content_key: str
-) -> dict[str, Any]:
-    now = write.now
+def _document_row(write: MemoryWrite, source: Source, prepared: PreparedDocument) -> dict[str, Any]:
     return {
         "scope_id": source.scope.id,
         "source": source.key,
         "state": "embedding",
         "body": json.dumps(prepared.body),
-        "content_key": content_key,
         "words": prepared.words,
         "occurred_at": prepared.record.occurred_at,
-        "crawled_at": now,
-        "updated_at": now,
+        "crawled_at": write.now,
+        "updated_at": write.now,
     }
 
 
@@ -287,8 +258,8 @@ def _change_document(
     _add_passages(write, source, added)
     documents.set_current(tx, back, True)
     documents.set_current(tx, gone, False)
-    content_key = parts.put(tx, source.scope, prepared.raw, at=write.now)
-    values = _document_row(write, source, prepared, content_key)
+    values = _document_row(write, source, prepared)
+    values["content_key"] = parts.put(tx, source.scope, prepared.raw, at=write.now)
     is_same = row["state"] not in UNREAD and not (changed or added)
     is_same = is_same and all(row[name] == values[name] for name in ("body", "content_key"))
     if is_same:

@@ -70,15 +70,15 @@ class StoredRecord:
     scope_id: int
     source: str
     record_id: str
-    version: str | None
-    dedupe: str | None
     state: str
-    reason: str | None
-    detail: str | None
-    document_id: str | None
     import_id: str
-    is_gone: bool
     updated_at: int
+    version: str | None = None
+    dedupe: str | None = None
+    reason: str | None = None
+    detail: str | None = None
+    document_id: str | None = None
+    is_gone: bool = False
 
 
 def add_import(tx: Connection, row: Mapping[str, Any]) -> None:
