@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tallystick.errors import NotFound, TallystickError
+from tallystick.errors import NotFound
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import Actor, Import, Scope
@@ -13,8 +13,8 @@ from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows import scopes, source_rows
 from tallystick_ingest.contract import SourceAdapter
 from tallystick_ingest.imports import get_import, import_values, new_import, require_private
-from tallystick_ingest.preparing import source_key, source_of, stored_id
-from tallystick_ingest.reading import Reading, complete_import, prepared_pages
+from tallystick_ingest.preparing import source_key, source_of
+from tallystick_ingest.reading import Reading, complete_import, prepared_pages, set_state
 
 
 def import_at_once(
@@ -49,8 +49,7 @@ def _begin(
         is_open = source_rows.last_import(tx, row.id, key, source_rows.OPEN_IMPORTS)
         if is_open is not None:
             # Of a process that has died, or of another that reads the same: it stores no more.
-            ended = {"state": "cancelled", "updated_at": write.now, "ended_at": write.now}
-            source_rows.update_import(tx, is_open["id"], **ended)
+            set_state(tx, is_open["id"], "cancelled", write.now)
         values = import_values(adapter, corpus, target, key)
         begun = new_import(write, row, values, state="running")
         return Reading(begun, source_of(row, begun), adapter, actor)
@@ -75,22 +74,12 @@ def _read(context: MemoryContext, reading: Reading) -> None:
 
 
 def _fail(context: MemoryContext, reading: Reading, error: BaseException) -> None:
-    is_own = isinstance(error, TallystickError)
-    now = context.store.clock.now()
+    import_id = reading.row["id"]
 
     def unit(tx: Connection) -> None:
-        row = source_rows.find_import(tx, reading.row["id"])
-        if row is None or row["state"] != "running":
-            return
-        source_rows.update_import(
-            tx,
-            row["id"],
-            state="failed",
-            error_code=error.code if isinstance(error, TallystickError) else type(error).__name__,
-            error_text=stored_id(str(error)[:500]) if is_own else None,
-            updated_at=now,
-            ended_at=now,
-        )
+        row = source_rows.find_import(tx, import_id)
+        if row is not None and row["state"] == "running":
+            set_state(tx, import_id, "failed", context.store.clock.now(), error)
 
     scope = reading.source.scope.scope
     context.store.database.write(unit, name="import.fail", writes=Writes.of(scope))

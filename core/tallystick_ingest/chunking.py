@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from tallystick_ingest.markup import headings
+
 FEWEST_WORDS, MOST_WORDS = 50, 800
 LONGEST = 12_000
 """Characters of a passage: words may be of any length."""
-_HEADING = re.compile(r"(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*\n?")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _WORD = re.compile(r"\S+")
 _CUT_AT = 3
 """The level of the innermost headings at which a text is cut."""
@@ -69,13 +69,8 @@ def chunk(text: str) -> list[Chunk]:
     whole = _Text(text)
     if not text or text.isspace():
         return []
-    pieces = [
-        Chunk(start, end, path)
-        for section in _sections(text)
-        for start, end, path in _cut(whole, section)
-    ]
     merged: list[Chunk] = []
-    for piece in pieces:
+    for piece in (part for section in _sections(text) for part in _cut(whole, section)):
         merged.append(piece)
         while len(merged) > 1 and (
             whole.is_small(merged[-2].start, merged[-2].end)
@@ -122,39 +117,21 @@ def _share(whole: _Text, start: int, end: int) -> int:
     return min(_nth(whole, start, whole.words(start, end) // 2), end)
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    start: int
-    end: int
-    path: tuple[str, ...]
-
-
-def _sections(text: str) -> Iterator[_Section]:
-    """Yield the sections of a text; headings in code are none."""
-    start, place = 0, 0
+def _sections(text: str) -> Iterator[Chunk]:
+    """Yield the sections of a text."""
+    start, here = 0, tuple[str, ...]()
     path: list[tuple[int, str]] = []
-    here: tuple[str, ...] = ()
-    fence: str | None = None
-    for line in text.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if mark is not None and fence is None:
-            fence = mark[1]
-        elif mark is not None and fence is not None and mark[1].startswith(fence):
-            fence = None
-        heading = _HEADING.fullmatch(line) if fence is None and mark is None else None
-        if heading is not None and len(heading[1]) <= _CUT_AT and heading[2]:
-            if place > start:
-                yield _Section(start, place, here)
-            level = len(heading[1])
-            path = [each for each in path if each[0] < level]
-            path.append((level, heading[2]))
-            start, here = place, tuple(title for _, title in path)
-        place += len(line)
-    if place > start:
-        yield _Section(start, place, here)
+    for place, level, title in headings(text):
+        if level > _CUT_AT:
+            continue
+        if place > start:
+            yield Chunk(start, place, here)
+        path = [*(each for each in path if each[0] < level), (level, title)]
+        start, here = place, tuple(name for _, name in path)
+    yield Chunk(start, len(text), here)
 
 
-def _cut(whole: _Text, section: _Section) -> Iterator[tuple[int, int, tuple[str, ...]]]:
+def _cut(whole: _Text, section: Chunk) -> Iterator[Chunk]:
     """Yield the parts of a section that passages can have, of about the same length."""
     start, end = section.start, section.end
     while not whole.fits(start, end):
@@ -162,9 +139,9 @@ def _cut(whole: _Text, section: _Section) -> Iterator[tuple[int, int, tuple[str,
         parts = max(-(-words // MOST_WORDS), -(-(end - start) // LONGEST))
         most = max(1, -(-words // parts) - 1)
         place = _break(whole, start, min(_nth(whole, start, most), start + LONGEST))
-        yield start, place, section.path
+        yield Chunk(start, place, section.section_path)
         start = place
-    yield start, end, section.path
+    yield Chunk(start, end, section.section_path)
 
 
 def _nth(whole: _Text, start: int, count: int) -> int:

@@ -79,9 +79,8 @@ def _by_kind(text: str, kind: str) -> Extracted:
         return Extracted(changed, title_of(changed), ("rst/headings-1",))
     if kind in _MARKDOWN:
         changed = markdown(text)
-        is_same = changed.splitlines() == text.splitlines()
-        title = title_of(changed)
-        return Extracted(text, title) if is_same else Extracted(changed, title, ("md/headings-1",))
+        transforms = () if changed == text else ("md/headings-1",)
+        return Extracted(changed, title_of(changed), transforms)
     return Extracted(text)
 
 

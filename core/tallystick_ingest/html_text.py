@@ -20,49 +20,9 @@ _ENTITY = re.compile(r"<!ENTITY", re.IGNORECASE)
 _DECLARATION = re.compile(r"^\s*<\?xml[^>]*\?>", re.IGNORECASE)
 _GAPS = re.compile(r"\n{3,}")
 _UNSEEN = frozenset(("script", "style", "noscript", "template", "head", "svg", "math", "iframe"))
-_LINES = frozenset(
-    [
-        "address",
-        "article",
-        "aside",
-        "blockquote",
-        "body",
-        "br",
-        "caption",
-        "dd",
-        "details",
-        "dialog",
-        "div",
-        "dl",
-        "dt",
-        "fieldset",
-        "figcaption",
-        "figure",
-        "footer",
-        "form",
-        "header",
-        "hr",
-        "html",
-        "legend",
-        "li",
-        "main",
-        "nav",
-        "ol",
-        "option",
-        "p",
-        "pre",
-        "section",
-        "summary",
-        "table",
-        "tbody",
-        "td",
-        "tfoot",
-        "th",
-        "thead",
-        "tr",
-        "ul",
-    ]
-)
+_YOUNGER: tuple[str, ...] = ("article", "aside", "details", "dialog", "figcaption", "figure")
+_YOUNGER += ("footer", "header", "main", "nav", "section", "summary")
+"""Blocks that are younger than the list of lxml."""
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 
 
@@ -152,19 +112,14 @@ def _whole_text(tree: Any) -> str:
 
 def _pieces(tree: Any) -> Iterator[str]:
     """Yield the text of a tree of any depth, with a new line at each block and headings as `#`."""
-    etree = _lxml("etree")
+    blocks = {*_lxml("html.defs").block_tags, *_YOUNGER, "html", "body", "br"}
+    blocks -= {*_UNSEEN, "del", "ins"}
     hidden = 0
-    for event, element in etree.iterwalk(tree, events=("start", "end")):
+    for event, element in _lxml("etree").iterwalk(tree, events=("start", "end")):
         tag = element.tag if isinstance(element.tag, str) else ""
-        is_hidden = tag in _UNSEEN
-        if event == "start":
-            hidden += is_hidden
-            if not hidden and tag:
-                yield "\n\n" if tag in _LINES or tag in _HEADINGS else ""
-                yield f"{_HEADINGS[tag]} " if tag in _HEADINGS else ""
-                yield (element.text or "").replace("\n", " ")
-        else:
-            hidden -= is_hidden
-            if not hidden:
-                yield "\n\n" if tag in _LINES or tag in _HEADINGS else ""
-                yield (element.tail or "").replace("\n", " ")
+        is_start = event == "start"
+        hidden += (1 if is_start else -1) * (tag in _UNSEEN)
+        if not hidden and (tag or not is_start):
+            yield "\n\n" if tag in blocks else ""
+            yield f"{_HEADINGS[tag]} " if is_start and tag in _HEADINGS else ""
+            yield ((element.text if is_start else element.tail) or "").replace("\n", " ")

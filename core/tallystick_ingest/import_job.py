@@ -18,13 +18,14 @@ from tallystick.storage.rows import jobs, scopes, source_rows
 from tallystick_ingest.adapters import open_source
 from tallystick_ingest.contract import AuthorizationNeeded, RateLimitReached
 from tallystick_ingest.imports import IMPORT
-from tallystick_ingest.preparing import source_of, stored_id
+from tallystick_ingest.preparing import source_of
 from tallystick_ingest.reading import (
     GOES_ON,
     Reading,
     Stored,
     complete_import,
     prepared_pages,
+    set_state,
 )
 
 _FOR_GOOD = (InvalidInput, MissingExtra, SettingsError, Denied)
@@ -66,9 +67,7 @@ class ImportHandler:
 
     def give_up(self, tx: Connection, job: jobs.LeasedJob) -> None:
         """Let the import fail with its job."""
-        now = self._context.store.clock.now()
-        values = {"state": "failed", "updated_at": now, "ended_at": now}
-        source_rows.update_import(tx, job.subject_id, **values)
+        set_state(tx, job.subject_id, "failed", self._context.store.clock.now())
 
     def _begin(self, job: jobs.LeasedJob) -> Reading | None:
         """Return what there is to read; None for an import that was paused or has ended."""
@@ -128,16 +127,7 @@ class ImportHandler:
         """End the job with an import that cannot go on by itself."""
 
         def unit(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
-            now = self._context.store.clock.now()
-            source_rows.update_import(
-                tx,
-                job.subject_id,
-                state=state,
-                error_code=error.code,
-                error_text=stored_id(str(error)[:500]),
-                updated_at=now,
-                ended_at=now if state == "failed" else None,
-            )
+            set_state(tx, job.subject_id, state, self._context.store.clock.now(), error)
             if state == "paused":
                 return {job.id: Ended("empty")}
             return {job.id: Ended("failed", code=error.code, text=str(error))}

@@ -29,11 +29,11 @@ from tallystick.storage.rows.source_rows import StoredRecord
 from tallystick_ingest.adapters import open_source
 from tallystick_ingest.contract import Corpus, SourceAdapter
 from tallystick_ingest.preparing import source_key
+from tallystick_ingest.reading import GOES_ON, set_state
 from tallystick_ingest.visible import visible_import
 
 IMPORT = "import"
 """The kind of job that reads a source."""
-_GOES_ON = ("pending", "running")
 _WHAT = "Import"
 
 
@@ -201,8 +201,7 @@ def _go_on(write: MemoryWrite, scope: ScopeRow, row: Mapping[str, Any]) -> None:
     if row["job_id"] is not None:
         # Also where a worker has died over it: what that one still has, it can store no more.
         jobs.requeue(write.tx, [row["job_id"]], under_way=True)
-    values = {"state": "pending", "error_code": None, "error_text": None, "ended_at": None}
-    source_rows.update_import(write.tx, row["id"], **values, updated_at=write.now)
+    set_state(write.tx, row["id"], "pending", write.now)
     _enqueue(write, scope, row["id"])
 
 
@@ -210,7 +209,7 @@ def pause_import(context: MemoryContext, actor: Actor, import_id: str) -> Import
     """Let an import rest after the batch under way. Raises NotFound, Denied, StateConflict."""
 
     def steer(write: MemoryWrite, scope: ScopeRow, row: Mapping[str, Any]) -> None:
-        _require_state(row, _state_of(row, _job_of(write.tx, row)), _GOES_ON)
+        _require_state(row, _state_of(row, _job_of(write.tx, row)), GOES_ON)
         source_rows.update_import(write.tx, import_id, state="paused", updated_at=write.now)
 
     return _steer(context, actor, import_id, "import.pause", steer)
@@ -371,7 +370,7 @@ def _job_of(connection: Connection, row: Mapping[str, Any]) -> Job | None:
 def _state_of(row: Mapping[str, Any], job: Job | None) -> ImportState:
     """Return the state of an import: what is stored, unless its job says that it came to an end."""
     state: ImportState = row["state"]
-    if state not in _GOES_ON:
+    if state not in GOES_ON:
         return state
     if job is None or job.state in ("failed", "dead"):
         is_cancelled = job is not None and job.error_code == job_list.CANCELLED
@@ -385,9 +384,9 @@ def _import_of(
     job = _job_of(connection, row)
     state = _state_of(row, job)
     counters = ImportCounters.load(json.loads(row["counters"]))
-    failed = job if job is not None and state in ("failed", *_GOES_ON) else None
+    failed = job if job is not None and state in ("failed", *GOES_ON) else None
     left = None
-    if state in _GOES_ON and row["total"] is not None and counters.seen:
+    if state in GOES_ON and row["total"] is not None and counters.seen:
         rest = max(0, row["total"] - counters.seen)
         left = round(rest * row["worked"] / counters.seen / 1_000_000)
     vanished = 0

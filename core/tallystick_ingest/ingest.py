@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from tallystick.errors import InvalidInput
+from tallystick.memory import MemoryContext
 from tallystick.records import (
     Document,
     DocumentChunk,
@@ -58,6 +59,10 @@ class Ingest(Part):
     def aio(self) -> AsyncIngest:
         """The same verbs for `async def` callers, awaited."""
         return AsyncIngest(self)
+
+    @property
+    def _context(self) -> MemoryContext:
+        return self._view._services.memory
 
     def start_import(
         self,
@@ -110,7 +115,7 @@ class Ingest(Part):
         with self._view._observe_call("memory_write", "start_import"):
             self._view._admit("write")
             started = imports.start_import(
-                self._view._services.memory,
+                self._context,
                 self._view._traced_actor,
                 scope,
                 adapter=adapter,
@@ -140,7 +145,7 @@ class Ingest(Part):
         """
         self._view._admit("preview")
         return previewing.preview_import(
-            self._view._services.memory,
+            self._context,
             self._view._traced_actor,
             self._view.scope,
             adapter=adapter,
@@ -167,7 +172,7 @@ class Ingest(Part):
         with self._view._observe_call("memory_write", "load"):
             self._view._admit("write")
             done = import_at_once(
-                self._view._services.memory,
+                self._context,
                 self._view._traced_actor,
                 self._view.scope,
                 source,
@@ -184,16 +189,12 @@ class Ingest(Part):
     ) -> list[Import]:
         """List the imports of the bound scope, newest first. Raises Denied, NotFound."""
         return imports.list_imports(
-            self._view._services.memory,
-            self._view.actor,
-            self._view.scope,
-            limit=limit,
-            before=before,
+            self._context, self._view.actor, self._view.scope, limit=limit, before=before
         )
 
     def import_status(self, import_id: ImportId) -> Import:
         """Return an import with its counters and how long the rest takes. Raises NotFound."""
-        return imports.get_import(self._view._services.memory, self._view.actor, import_id)
+        return imports.get_import(self._context, self._view.actor, import_id)
 
     def import_records(
         self,
@@ -211,27 +212,18 @@ class Ingest(Part):
         the state `skipped`, each with its reason. Raises NotFound.
         """
         return imports.list_records(
-            self._view._services.memory,
-            self._view.actor,
-            import_id,
-            tuple(state),
-            limit=limit,
-            after=after or "",
+            self._context, self._view.actor, import_id, tuple(state), limit=limit, after=after or ""
         )
 
     def pause(self, import_id: ImportId) -> Import:
         """Let an import rest after the batch under way. Raises NotFound, Denied, StateConflict."""
-        return imports.pause_import(
-            self._view._services.memory, self._view._traced_actor, import_id
-        )
+        return imports.pause_import(self._context, self._view._traced_actor, import_id)
 
     def resume(self, import_id: ImportId) -> Import:
         """Let an import go on from its last checkpoint: one that is paused or failed, or whose
         process has died. Raises NotFound, Denied, StateConflict.
         """
-        resumed = imports.resume_import(
-            self._view._services.memory, self._view._traced_actor, import_id
-        )
+        resumed = imports.resume_import(self._context, self._view._traced_actor, import_id)
         self._view._wake_worker()
         return resumed
 
@@ -239,9 +231,7 @@ class Ingest(Part):
         """End an import, or the schedule of one that has ended; what it has stored stays. Raises
         NotFound, Denied, StateConflict.
         """
-        return imports.cancel_import(
-            self._view._services.memory, self._view._traced_actor, import_id
-        )
+        return imports.cancel_import(self._context, self._view._traced_actor, import_id)
 
     def resync(self, import_id: ImportId) -> Import:
         """Start an import of the same corpus, with the same options and into the same scope, that
@@ -271,11 +261,7 @@ class Ingest(Part):
         """
         self._view._admit("write")
         return replay_record(
-            self._view._services.memory,
-            self._view._traced_actor,
-            import_id,
-            record_id,
-            from_version,
+            self._context, self._view._traced_actor, import_id, record_id, from_version
         )
 
     def remove_vanished(
@@ -296,7 +282,7 @@ class Ingest(Part):
             self._view._admit("preview")
         with self._view._observe_call("memory_write", "remove_vanished"):
             return remove_vanished(
-                self._view._services.memory,
+                self._context,
                 self._view._traced_actor,
                 import_id,
                 reason=reason,
@@ -354,9 +340,7 @@ class Ingest(Part):
         record = record_of(body, name=name, media_type=kind, title=title, url=url)
         with self._view._observe_call("memory_write", "add_document") as call:
             self._view._admit("write")
-            added = add_document(
-                self._view._services.memory, self._view._traced_actor, self._view.scope, record
-            )
+            added = add_document(self._context, self._view._traced_actor, self._view.scope, record)
             summary = {"document": added.id, "outcome": added.outcome, "chunks": added.chunks}
             call.record("memory_write", summary, summary=summary)
         self._view._wake_worker()
@@ -381,22 +365,18 @@ class Ingest(Part):
     ) -> list[Document]:
         """List the documents of the bound scope, newest first. Raises Denied, NotFound."""
         return documents.list_documents(
-            self._view._services.memory,
-            self._view.actor,
-            self._view.scope,
-            limit=limit,
-            before=before,
+            self._context, self._view.actor, self._view.scope, limit=limit, before=before
         )
 
     def document(self, document_id: DocumentId) -> Document:
         """Return a document with its attachments. Raises NotFound."""
-        return documents.get_document(self._view._services.memory, self._view.actor, document_id)
+        return documents.get_document(self._context, self._view.actor, document_id)
 
     def chunks(self, document_id: DocumentId) -> list[DocumentChunk]:
         """Return the passages of a document in their order, each of which is a memory. Raises
         NotFound.
         """
-        return documents.list_chunks(self._view._services.memory, self._view.actor, document_id)
+        return documents.list_chunks(self._context, self._view.actor, document_id)
 
 
 def _decoded(data: str) -> bytes:

@@ -6,29 +6,52 @@ import re
 from collections.abc import Iterator
 
 _UNDERLINE = re.compile(r"([=\-`:.'\"~^_*+#<>])\1{2,}\s*$")
-_SETEXT = re.compile(r" {0,3}(=+|-+)\s*$")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_ATX = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*$")
-_BLOCK = re.compile(r" {0,3}(?:[-*+>|]|\d+[.)]|#{1,6}(?:\s|$))|\s{4}|\t")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
+_ATX = re.compile(r"^ {0,3}(#{1,6})[ \t]+(\S.*)$", re.MULTILINE)
+_SETEXT = re.compile(
+    # No line of a list, a quotation, a table, a heading or of code is a title.
+    r"^(?! {0,3}(?:[-*+>|]|\d+[.)]|#{1,6}(?:\s|$))|\s{4}|\t)[ ]*(\S.*)\n {0,3}(=+|-+)[ \t\r]*$",
+    re.MULTILINE,
+)
 
 
 def markdown(text: str) -> str:
     """Return Markdown whose underlined headings begin with `#`; all else stays as it is."""
-    lines: list[str] = []
-    fence = ""
-    for line in text.splitlines():
-        match = _FENCE.match(line)
-        if fence:
-            if match and match[1].startswith(fence) and not line.strip(" `~"):
-                fence = ""
-        elif match:
-            fence = match[1]
-        elif lines and _SETEXT.match(line) and _is_paragraph(lines[-1]):
-            level = 1 if line.lstrip().startswith("=") else 2
-            lines[-1] = f"{'#' * level} {lines[-1].strip()}"
-            continue
-        lines.append(line)
-    return "\n".join(lines)
+    return "".join(
+        piece if is_code else _SETEXT.sub(_marked, piece) for piece, is_code in _pieces(text)
+    )
+
+
+def _marked(heading: re.Match[str]) -> str:
+    return f"{'#' if heading[2].startswith('=') else '##'} {heading[1].strip()}"
+
+
+def headings(text: str) -> Iterator[tuple[int, int, str]]:
+    """Yield where each heading of Markdown outside of code begins, its level and its text."""
+    place = 0
+    for piece, is_code in _pieces(text):
+        for match in () if is_code else _ATX.finditer(piece):
+            title = match[2].rstrip()
+            bare = title.rstrip("#")
+            yield (
+                place + match.start(),
+                len(match[1]),
+                bare.rstrip() if bare[-1:].isspace() else title,
+            )
+        place += len(piece)
+
+
+def _pieces(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield a text in pieces, each with whether it is code between fences."""
+    start, fence = 0, ""
+    for match in _FENCE.finditer(text):
+        if not fence:
+            yield text[start : match.start()], False
+            start, fence = match.start(), match[1]
+        elif match[1].startswith(fence) and not match[2].strip():
+            yield text[start : match.end()], True
+            start, fence = match.end(), ""
+    yield text[start:], bool(fence)
 
 
 def restructured(text: str) -> str:
@@ -65,26 +88,9 @@ def title_of(text: str) -> str:
     It is the first one, of the first level, and no other is on it: of chapters side by side none is
     the title, nor is a section that has none beside it yet.
     """
-    headings = _headings(text)
-    level, title = next(headings, (0, ""))
-    return title if level == 1 and all(other > 1 for other, _ in headings) else ""
-
-
-def _headings(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the level and text of each heading outside of code."""
-    fence = ""
-    for line in text.splitlines():
-        match = _FENCE.match(line)
-        if match and not fence:
-            fence = match[1]
-        elif match and match[1].startswith(fence):
-            fence = ""
-        elif not fence and (heading := _ATX.match(line)):
-            yield len(heading[1]), heading[2]
-
-
-def _is_paragraph(line: str) -> bool:
-    return bool(line.strip()) and not _BLOCK.match(line)
+    found = headings(text)
+    _, level, title = next(found, (0, 0, ""))
+    return title if level == 1 and all(other > 1 for _, other, _ in found) else ""
 
 
 def _is_underlined(line: str, following: str, before: list[str]) -> bool:

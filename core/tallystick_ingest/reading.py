@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, TallystickError
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.records import Actor, ImportCounters
+from tallystick.records import Actor, ImportCounters, ImportState
 from tallystick.storage import Connection
 from tallystick.storage.rows import source_rows
 from tallystick_ingest.contract import (
@@ -32,6 +32,7 @@ from tallystick_ingest.storing import store_batch
 
 GOES_ON = ("pending", "running")
 """States of an import of which more may be stored."""
+_ENDED = ("completed", "failed", "cancelled")
 _PATIENCE = 2
 """Times as much as a checkpoint may be apart from the last one, before a source is stopped that
 gives none: what it yields is held in memory until then.
@@ -175,6 +176,24 @@ def _store_page(
     return Stored(stored.counters.chunks, counters, total)
 
 
+def set_state(
+    tx: Connection, import_id: str, state: ImportState, now: int, error: BaseException | None = None
+) -> None:
+    """Note the state of an import, with the error that it is in for."""
+    is_own = isinstance(error, TallystickError)
+    code = error.code if isinstance(error, TallystickError) else type(error).__name__
+    source_rows.update_import(
+        tx,
+        import_id,
+        state=state,
+        error_code=None if error is None else code,
+        # What others say may hold a text of the source.
+        error_text=stored_id(str(error)[:500]) if is_own else None,
+        updated_at=now,
+        ended_at=now if state in _ENDED else None,
+    )
+
+
 def complete_import(
     tx: Connection, context: MemoryContext, reading: Reading
 ) -> dict[str, Any] | None:
@@ -185,8 +204,7 @@ def complete_import(
     if row is None or row["state"] not in GOES_ON:
         return None
     now = context.store.clock.now()
-    values = {"state": "completed", "updated_at": now, "ended_at": now}
-    source_rows.update_import(tx, row["id"], **values, error_code=None, error_text=None)
+    set_state(tx, row["id"], "completed", now)
     counters = ImportCounters.load(json.loads(row["counters"]))
     details: dict[str, Any] = {"seen": counters.seen, "stored": counters.stored}
     write = MemoryWrite(tx, context, reading.actor, now, row["id"])

@@ -53,38 +53,37 @@ def remove_vanished(
         )
     confirmation = Confirmation(context.gate, scope.secret, _PURPOSE, actor)
 
-    def gone(connection: Connection) -> list[StoredRecord]:
-        return source_rows.vanished(
+    def find_gone(connection: Connection) -> tuple[list[StoredRecord], Removal]:
+        records = source_rows.vanished(
             connection, scope.id, row["source"], import_id, lists_all=row["lists_all"]
         )
+        shown = _shown(connection, records)
+        return records, Removal(mode="preview", import_id=import_id, records=shown)
 
     with context.store.database.read() as connection:
-        records = gone(connection)
-        shown = _shown(connection, records)
-    preview = Removal(mode="preview", import_id=import_id, records=shown)
+        _, preview = find_gone(connection)
     if mode == "preview":
-        if not shown:
+        if not preview.records:
             return preview
         now = context.store.clock.now()
         token, end = confirmation.token(_token_content(reason, preview), now=now)
         return preview.replace(confirm_token=token, expires_at=end)
     if confirm_token is None:
         raise confirmation.refusal(decision)
-    context.gate.admit(actor, "forget", scope.scope, count=sum(each.chunks for each in shown))
+    count = sum(each.chunks for each in preview.records)
+    context.gate.admit(actor, "forget", scope.scope, count=count)
 
     def unit(tx: Connection) -> Removal:
         context.gate.confirm(tx, actor, "delete", scope.scope)
-        records = gone(tx)
-        current = Removal(mode="preview", import_id=import_id, records=_shown(tx, records))
+        records, current = find_gone(tx)
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), import_id)
         content = _token_content(reason, current)
         confirmation.require(
             confirm_token, content, now=write.now, subject=import_id, what="Import"
         )
-        count = 0
-        chunks = documents.chunks_of(tx, _own(tx, records))
-        for document_id in _own(tx, records):
-            count += remove_document(write, document_id, chunks.get(document_id, []))
+        own = _own(tx, records)
+        chunks = documents.chunks_of(tx, own)
+        count = sum(remove_document(write, each, chunks.get(each, [])) for each in own)
         source_rows.remove_records(tx, records)
         details = {"records": len(records), "memories": count}
         audit_id = write.journal_event(

@@ -57,7 +57,11 @@ def test_a_page_in_which_no_text_is_found_is_taken_whole() -> None:
 @pytest.mark.parametrize(
     ("body", "name", "text"),
     [
-        ("Title\n=====\n\nOne\n\nPart\n----\n\nTwo\n", "a.md", "# Title\n\nOne\n\n## Part\n\nTwo"),
+        (
+            "Title\n=====\n\nOne\n\nPart\n----\n\nTwo\n",
+            "a.md",
+            "# Title\n\nOne\n\n## Part\n\nTwo\n",
+        ),
         ("```\nTitle\n=====\n```\n", "a.md", "```\nTitle\n=====\n```\n"),
         ("- item\n---\n", "a.md", "- item\n---\n"),
         ("a\n\n---\n\nb", "a.md", "a\n\n---\n\nb"),
