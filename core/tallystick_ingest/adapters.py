@@ -40,13 +40,19 @@ def load_adapter(
     for an unknown one and for options that it does not take, SettingsError for one that does not
     load, MissingExtra.
     """
-    if name in settings.sources:
-        adapter_type = _load_place(name, settings.sources[name])
-    elif name in _points():
-        adapter_type = _points()[name].load()
-    else:
+    place = settings.sources.get(name)
+    point = _points().get(name) if place is None else EntryPoint(name, place, _GROUP)
+    if point is None:
         names = ", ".join(adapter_names(settings)) or "none is installed"
         raise InvalidInput(f"`adapter` {name!a} is unknown. There is {names}.", argument="adapter")
+    try:
+        adapter_type = point.load()
+    except (ImportError, AttributeError, ValueError) as error:
+        if place is None:
+            raise
+        raise SettingsError(
+            f"The source {name} of the setting `sources` does not load: {place} ({error})."
+        ) from error
     _require_options(name, adapter_type, options or {})
     adapter: Any = adapter_type(**(options or {})) if callable(adapter_type) else adapter_type
     if not all(hasattr(adapter, each) for each in ("corpus", "records", "name", "version")):
@@ -68,16 +74,6 @@ def _require_options(name: str, adapter_type: Any, options: Mapping[str, Any]) -
             f"{error.validator_value!a}. It takes {options_taken}.",
             argument="options",
         )
-
-
-def _load_place(name: str, place: str) -> Any:
-    module, _, attribute = place.partition(":")
-    try:
-        return getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingsError(
-            f"The source {name} of the setting `sources` does not load: {place} ({error})."
-        ) from error
 
 
 def is_local(actor: Actor) -> bool:

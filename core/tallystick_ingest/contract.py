@@ -11,30 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from tallystick.errors import AuthorizationNeeded, NotOfFormat, RateLimitReached
-
-__all__ = [
-    "CHECKPOINT_BYTES",
-    "CHECKPOINT_RECORDS",
-    "LARGEST_ATTACHMENT",
-    "Attachment",
-    "AuthorizationNeeded",
-    "Checkpoint",
-    "Connector",
-    "Corpus",
-    "Known",
-    "NotOfFormat",
-    "PrivacyClass",
-    "RateLimitReached",
-    "Removed",
-    "Resource",
-    "SkipReason",
-    "Skipped",
-    "SourceAdapter",
-    "SourceRecord",
-    "Unchanged",
-    "Yielded",
-]
+from tallystick.errors import AuthorizationNeeded as AuthorizationNeeded
+from tallystick.errors import NotOfFormat as NotOfFormat
+from tallystick.errors import RateLimitReached as RateLimitReached
 
 CHECKPOINT_RECORDS = 100
 """Records between two checkpoints, at most."""

@@ -21,20 +21,6 @@ from tallystick.storage.rows import documents, memories, scopes
 from tallystick.storage.rows.documents import StoredChunk
 from tallystick_ingest.visible import visible_document
 
-_OF_BODY = (
-    "title",
-    "url",
-    "parent_url",
-    "record_id",
-    "media_type",
-    "participants",
-    "thread",
-    "labels",
-    "metadata",
-    "transforms",
-    "error",
-)
-
 
 def get_document(context: MemoryContext, actor: Actor, document_id: str) -> Document:
     """Return a document. Raises NotFound."""
@@ -44,17 +30,14 @@ def get_document(context: MemoryContext, actor: Actor, document_id: str) -> Docu
         [document] = _documents_of(connection, [row], scope, fingerprint)
         files = documents.attachments_of(connection, document_id)
     context.gate.log_read(actor, "document", [scope.scope], results=1)
-    attachments = [
+    names = ("name", "media_type", "size", "sha256")
+    attachments = tuple(
         DocumentAttachment(
-            name=each["name"],
-            media_type=each["media_type"],
-            size=each["size"],
-            sha256=each["sha256"],
-            is_kept=each["content_key"] is not None,
+            **{name: each[name] for name in names}, is_kept=each["content_key"] is not None
         )
         for each in files
-    ]
-    return document.replace(attachments=tuple(attachments))
+    )
+    return document.replace(attachments=attachments)
 
 
 def list_documents(
@@ -103,7 +86,7 @@ def _document_of(
     return Document.load(
         {
             **{name: row[name] for name in Document.model_fields if name in row},
-            **{name: body[name] for name in _OF_BODY if body.get(name) is not None},
+            **{name: body[name] for name in Document.model_fields if body.get(name) is not None},
             "scope": str(scope.scope),
             "state": state,
             "chunks": sum(each.is_current for each in chunks),

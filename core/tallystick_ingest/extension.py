@@ -45,7 +45,7 @@ _change = partial(_operation, "change")
 
 
 def _handlers(context: MemoryContext, outbound: Outbound) -> Sequence[Handler]:
-    from tallystick_ingest.import_job import ImportHandler
+    from tallystick_ingest.import_runs import ImportHandler
 
     return (ImportHandler(context),)
 

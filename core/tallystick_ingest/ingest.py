@@ -40,10 +40,9 @@ from tallystick.tally.served_verbs import AsyncFace, Offered
 from tallystick_ingest import documents, imports, previewing
 from tallystick_ingest.adapters import allowed_path
 from tallystick_ingest.adding import add_document, record_of
-from tallystick_ingest.at_once import import_at_once
+from tallystick_ingest.import_runs import import_at_once, replay_record
 from tallystick_ingest.loaded import LoadedSource
 from tallystick_ingest.removal import remove_vanished
-from tallystick_ingest.replaying import replay_record
 
 _TYPES = {".md": "text/markdown", ".markdown": "text/markdown", ".rst": "text/x-rst"}
 """Media types that the standard library does not know everywhere."""

@@ -27,6 +27,7 @@ from tallystick_ingest.contract import (
     SourceRecord,
     Yielded,
 )
+from tallystick_ingest.pacing import bytes_of
 from tallystick_ingest.preparing import Batch, Source, prepare_batch, stored_id
 from tallystick_ingest.storing import store_batch
 
@@ -86,8 +87,7 @@ def pages(context: MemoryContext, reading: Reading) -> Iterator[Page]:
             records, size, cursor = [], 0, each.cursor
             continue
         records.append(each)
-        if isinstance(each, SourceRecord):
-            size += len(each.body) + sum(len(part.content or b"") for part in each.attachments)
+        size += bytes_of(each)
         if len(records) > _PATIENCE * CHECKPOINT_RECORDS or (
             len(records) > 1 and size > _PATIENCE * CHECKPOINT_BYTES
         ):
