@@ -21,7 +21,7 @@ from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index import search
 from tallystick.storage.rows import job_list, jobs, memories, memory_versions, scopes
 
-_PAGE = 200
+_PAGE, _PAGES_AHEAD = 200, 10
 _LEASE_SECONDS = 120
 
 
@@ -108,8 +108,12 @@ class Unembedded:
     """Memories whose vectors were stored."""
     failures: list[EmbeddingError] = field(default_factory=list)
     """Of texts that were passed over, one each."""
+    in_hand: int = 0
+    """Memories of the transaction under way, or of the last one."""
+    stored: int = 0
+    """Those of them whose vectors it stores."""
     _after: int = 0
-    _stored: int = 0
+    _waiting: list[int] = field(default_factory=list)
     _suspects: Suspects = field(default_factory=Suspects)
 
     def docs(self, *, limit: int | None = None) -> list[int]:
@@ -140,7 +144,12 @@ class Unembedded:
         where nothing is left. A text that the embedder will not take is passed over. Raises
         EmbeddingError where the embedder is away.
         """
-        docs = self.docs(limit=_PAGE)
+        if not self._waiting:
+            # A text that left meanwhile is embedded for nothing on this machine: what is sent to
+            # another one is looked up for each page.
+            pages = _PAGES_AHEAD if self.context.local_embedder else 1
+            self._waiting = self.docs(limit=pages * _PAGE)
+        docs, self._waiting = self._waiting[:_PAGE], self._waiting[_PAGE:]
         if not docs:
             return False
         with self.context.store.database.read() as connection:
@@ -157,7 +166,7 @@ class Unembedded:
             except EmbeddingError as error:
                 return Tried(part, error, is_proof=False)
             commit(partial(self._store, part=part, vectors=vectors))
-            self.vectors += self._stored
+            self.vectors += self.stored
             return Tried((), None, is_proof=bool(vectors))
 
         tried = take_apart(
@@ -170,7 +179,7 @@ class Unembedded:
         return True
 
     def _store(self, tx: Connection, *, part: Sequence[_Text], vectors: Sequence[bytes]) -> None:
-        self._stored = len(_store(tx, self.context, part, vectors))
+        self.in_hand, self.stored = len(part), len(_store(tx, self.context, part, vectors))
 
 
 def unembedded(
@@ -218,17 +227,18 @@ class ReembeddingHandler:
         def commit(unit: Callable[[Connection], None]) -> None:
             def store(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
                 unit(tx)
+                finished = scope.finished + scope.in_hand
+                made = {"texts": scope.stored}
+                jobs.note_progress(tx, job, finished, max(total, finished), made)
                 return {}
 
             work.commit(store)
+            work.is_proof |= scope.stored > 0
 
         while not work.is_stopping:
-            before = scope.vectors
             if not scope.embed_page(commit, lambda: work.is_stopping):
                 self._end(work, job, scope.vectors, scope.failures)
                 break
-            made = {"texts": scope.vectors - before}
-            work.note_progress(job, scope.finished, max(total, scope.finished), made)
         return scope.vectors
 
     def _end(
