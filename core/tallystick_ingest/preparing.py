@@ -45,8 +45,6 @@ _BY_SERVICE = "redacted/1"
 """The transform of a body of which secrets were replaced."""
 _READABLE = ("text/", "application/json", "application/xml")
 """Media types whose bytes are searched for secrets before they are kept."""
-DONE = ("embedding_pending", "indexed")
-"""States of a record that is stored as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)

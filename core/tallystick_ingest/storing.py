@@ -49,40 +49,6 @@ class _Passage(NamedTuple):
     position: int
 
 
-@dataclass
-class _New:
-    """Rows of new documents, which are stored together."""
-
-    write: MemoryWrite
-    source: Source
-    documents: list[dict[str, Any]] = field(default_factory=list)
-    bodies: list[dict[str, Any]] = field(default_factory=list)
-    """What arrived, as rows of `parts`."""
-    passages: list[_Passage] = field(default_factory=list)
-
-    def add(self, prepared: PreparedDocument) -> StoredDocument:
-        """Add a document."""
-        write, scope = self.write, self.source.scope
-        document_id, key = write.context.store.ids.new(), part_key(scope.secret, prepared.raw)
-        body = {"scope_id": scope.id, "key": key, "body": prepared.raw, "created_at": write.now}
-        self.bodies.append(body)
-        row = {**_document_row(write, self.source, prepared), "content_key": key}
-        self.documents.append(new_document(write, document_id, row))
-        if prepared.attachments:
-            self.store()
-            _add_attachments(write, self.source, prepared, document_id)
-        chunks = enumerate(prepared.chunks)
-        self.passages += [_Passage(each, document_id, position) for position, each in chunks]
-        return StoredDocument(document_id, "created", len(prepared.chunks))
-
-    def store(self) -> None:
-        """Store them."""
-        parts.put_keyed(self.write.tx, self.bodies)
-        documents.add_documents(self.write.tx, self.documents)
-        _add_passages(self.write, self.source, self.passages)
-        self.documents, self.bodies, self.passages = [], [], []
-
-
 class StoredBatch(NamedTuple):
     """What became of a batch."""
 
@@ -92,58 +58,9 @@ class StoredBatch(NamedTuple):
 
 def store_batch(write: MemoryWrite, source: Source, batch: Batch) -> StoredBatch:
     """Store a batch; return what became of its records."""
-    tx, scope = write.tx, source.scope
-    names = [stored_id(each.record.record_id) for each in batch.documents]
-    left_names = [each.record_id for each in batch.left]
-    known = source_rows.records_by_id(tx, scope.id, source.key, {*names, *left_names})
-    saying = source_rows.documents_saying(tx, scope.id, [each.dedupe for each in batch.documents])
-    named = {each.document_id for each in known.values() if each.document_id is not None}
-    counts = source_rows.records_naming(tx, named)
-    rows, new = dict[str, StoredRecord](), _New(write, source)
-    stored = list[StoredDocument]()
-    for record_id, each in zip(names, batch.documents, strict=True):
-        # Of a record that a batch has twice the later one holds.
-        before = rows.get(record_id) or known.get(record_id)
-        own = None if before is None else before.document_id
-        is_changed = before is None or before.dedupe != each.dedupe
-        if own is None and each.dedupe in saying:
-            one = StoredDocument(saying[each.dedupe], "duplicate")
-        elif own is None or (is_changed and counts.get(own, 1) > 1):
-            # What several records say is not changed for all of them.
-            one = new.add(each)
-        else:
-            new.store()
-            one = _change_document(write, source, each, own, is_changed=is_changed)
-        saying.setdefault(each.dedupe, one.document_id)
-        rows[record_id] = record_row(
-            write,
-            source,
-            record_id,
-            "embedding_pending",
-            version=stored_id(each.record.version),
-            dedupe=each.dedupe,
-            document_id=one.document_id,
-        )
-        stored.append(one)
-    new.store()
-    for left in batch.left:
-        before = rows.get(left.record_id) or known.get(left.record_id)
-        rows[left.record_id] = record_row(
-            write,
-            source,
-            left.record_id,
-            "failed" if left.is_failure else "skipped",
-            version=None if left.version is None else stored_id(left.version),
-            reason=left.reason,
-            detail=stored_id(left.detail[:500]),
-            # What was read from it before stays, with why it could not be read again.
-            document_id=None if before is None else before.document_id,
-        )
-    source_rows.put_records(tx, rows.values())
-    source_rows.see_records(tx, scope.id, source.key, batch.unchanged, source.import_id)
-    source_rows.mark_gone(tx, scope.id, source.key, batch.gone, source.import_id)
+    stored = _Storing(write, source).store(batch)
     if stored and batch.fingerprint is not None:
-        write.enqueue_vectors(scope.id, batch.fingerprint)
+        write.enqueue_vectors(source.scope.id, batch.fingerprint)
     kinds = Counter(each.outcome for each in stored)
     counters = ImportCounters(
         seen=batch.size,
@@ -173,146 +90,223 @@ def new_document(write: MemoryWrite, document_id: str, row: Mapping[str, Any]) -
     return {**row, **first, "created_by": write.actor.user}
 
 
-def _document_row(write: MemoryWrite, source: Source, prepared: PreparedDocument) -> dict[str, Any]:
-    return {
-        "scope_id": source.scope.id,
-        "source": source.key,
-        "state": "embedding",
-        "body": json.dumps(prepared.body),
-        "words": prepared.words,
-        "occurred_at": prepared.record.occurred_at,
-        "crawled_at": write.now,
-        "updated_at": write.now,
-    }
+@dataclass
+class _Storing:
+    """The open transaction in which a batch is stored, and the rows of new documents, which are
+    stored together.
+    """
 
+    write: MemoryWrite
+    source: Source
+    documents: list[dict[str, Any]] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    """What arrived, as rows of `parts`."""
+    passages: list[_Passage] = field(default_factory=list)
 
-def _add_attachments(
-    write: MemoryWrite, source: Source, prepared: PreparedDocument, document_id: str
-) -> None:
-    documents.add_attachments(
-        write.tx,
-        document_id,
-        source.scope.id,
-        [
+    def store(self, batch: Batch) -> list[StoredDocument]:
+        """Store a batch; return what became of its documents."""
+        tx, scope, key = self.write.tx, self.source.scope, self.source.key
+        names = [stored_id(each.record.record_id) for each in batch.documents]
+        left_names = [each.record_id for each in batch.left]
+        known = source_rows.records_by_id(tx, scope.id, key, {*names, *left_names})
+        digests = [each.dedupe for each in batch.documents]
+        saying = source_rows.documents_saying(tx, scope.id, digests)
+        named = {each.document_id for each in known.values() if each.document_id is not None}
+        counts = source_rows.records_naming(tx, named)
+        rows, stored = dict[str, StoredRecord](), list[StoredDocument]()
+        for record_id, each in zip(names, batch.documents, strict=True):
+            # Of a record that a batch has twice the later one holds.
+            before = rows.get(record_id) or known.get(record_id)
+            own = None if before is None else before.document_id
+            is_changed = before is None or before.dedupe != each.dedupe
+            if own is None and each.dedupe in saying:
+                one = StoredDocument(saying[each.dedupe], "duplicate")
+            elif own is None or (is_changed and counts.get(own, 1) > 1):
+                # What several records say is not changed for all of them.
+                one = self._add(each)
+            else:
+                self._store_new()
+                one = self._change(each, own, is_changed=is_changed)
+            saying.setdefault(each.dedupe, one.document_id)
+            rows[record_id] = record_row(
+                self.write,
+                self.source,
+                record_id,
+                "embedding_pending",
+                version=stored_id(each.record.version),
+                dedupe=each.dedupe,
+                document_id=one.document_id,
+            )
+            stored.append(one)
+        self._store_new()
+        for left in batch.left:
+            before = rows.get(left.record_id) or known.get(left.record_id)
+            rows[left.record_id] = record_row(
+                self.write,
+                self.source,
+                left.record_id,
+                "failed" if left.is_failure else "skipped",
+                version=None if left.version is None else stored_id(left.version),
+                reason=left.reason,
+                detail=stored_id(left.detail[:500]),
+                # What was read from it before stays, with why it could not be read again.
+                document_id=None if before is None else before.document_id,
+            )
+        source_rows.put_records(tx, rows.values())
+        source_rows.see_records(tx, scope.id, key, batch.unchanged, self.source.import_id)
+        source_rows.mark_gone(tx, scope.id, key, batch.gone, self.source.import_id)
+        return stored
+
+    def _add(self, prepared: PreparedDocument) -> StoredDocument:
+        write, scope = self.write, self.source.scope
+        document_id, key = write.context.store.ids.new(), part_key(scope.secret, prepared.raw)
+        body = {"scope_id": scope.id, "key": key, "body": prepared.raw, "created_at": write.now}
+        self.bodies.append(body)
+        row = {**self._row(prepared), "content_key": key}
+        self.documents.append(new_document(write, document_id, row))
+        if prepared.attachments:
+            self._store_new()
+            self._add_attachments(prepared, document_id)
+        chunks = enumerate(prepared.chunks)
+        self.passages += [_Passage(each, document_id, position) for position, each in chunks]
+        return StoredDocument(document_id, "created", len(prepared.chunks))
+
+    def _store_new(self) -> None:
+        """Store the new documents of which the rows were made."""
+        parts.put_keyed(self.write.tx, self.bodies)
+        documents.add_documents(self.write.tx, self.documents)
+        self._add_passages(self.passages)
+        self.documents, self.bodies, self.passages = [], [], []
+
+    def _row(self, prepared: PreparedDocument) -> dict[str, Any]:
+        return {
+            "scope_id": self.source.scope.id,
+            "source": self.source.key,
+            "state": "embedding",
+            "body": json.dumps(prepared.body),
+            "words": prepared.words,
+            "occurred_at": prepared.record.occurred_at,
+            "crawled_at": self.write.now,
+            "updated_at": self.write.now,
+        }
+
+    def _add_attachments(self, prepared: PreparedDocument, document_id: str) -> None:
+        rows = [
             {
                 "name": stored_id(each.name),
                 "media_type": stored_id(each.media_type),
                 "size": each.size,
                 "sha256": each.sha256,
-                "content_key": None
-                if each.content is None
-                else parts.put(write.tx, source.scope, each.content, at=write.now),
+                "content_key": None if each.content is None else self._put(each.content),
             }
             for each in prepared.attachments
-        ],
-    )
+        ]
+        documents.add_attachments(self.write.tx, document_id, self.source.scope.id, rows)
 
+    def _put(self, body: bytes) -> str:
+        return parts.put(self.write.tx, self.source.scope, body, at=self.write.now)
 
-def _add_passages(write: MemoryWrite, source: Source, passages: Sequence[_Passage]) -> None:
-    """Store passages as memories, and where they stand."""
-    stored = ingest_all(
-        write,
-        source.scope,
-        [placed(each.passage, each.document_id, each.position, write.now) for each in passages],
-    )
-    chunks = [
-        NewChunk(write.docs[memory.id], each.document_id, each.position)
-        for memory, each in zip(stored, passages, strict=True)
-    ]
-    documents.add_chunks(write.tx, source.scope.id, chunks)
+    def _add_passages(self, passages: Sequence[_Passage]) -> None:
+        """Store passages as memories, and where they stand."""
+        at = self.write.now
+        turns = [placed(each.passage, each.document_id, each.position, at) for each in passages]
+        chunks = [
+            NewChunk(self.write.docs[memory.id], each.document_id, each.position)
+            for memory, each in zip(
+                ingest_all(self.write, self.source.scope, turns), passages, strict=True
+            )
+        ]
+        documents.add_chunks(self.write.tx, self.source.scope.id, chunks)
 
+    def _change(
+        self, prepared: PreparedDocument, document_id: str, *, is_changed: bool
+    ) -> StoredDocument:
+        """Bring a document, and the passages that differ, to what its source says now. Of records
+        that say the same the document has the name of one, and only that one is read anew into it.
+        """
+        write, tx = self.write, self.write.tx
+        row = documents.find_document(tx, document_id)
+        assert row is not None
+        name = json.loads(row["body"]).get("record_id")
+        if not is_changed and name not in (None, prepared.body["record_id"]):
+            return StoredDocument(document_id, "unchanged")
+        there = documents.chunks_of(tx, [document_id]).get(document_id, [])
+        stored = memories.get_docs(tx, [each.doc for each in there])
+        changed, added, back, gone = 0, list[_Passage](), list[int](), list[int]()
+        places = {each.position: each for each in there}
+        for position, chunk in enumerate(prepared.chunks):
+            place = places.pop(position, None)
+            if place is None:
+                added.append(_Passage(chunk, document_id, position))
+                continue
+            new = placed(chunk, document_id, position, write.now)
+            changed += self._change_chunk(new, place, stored[place.doc])
+            if not place.is_current:
+                back.append(place.doc)
+        for place in places.values():
+            if place.is_current:
+                changed += _forget_chunk(write, stored[place.doc], _WHY)
+                gone.append(place.doc)
+        self._add_passages(added)
+        documents.set_current(tx, back, True)
+        documents.set_current(tx, gone, False)
+        values = {**self._row(prepared), "content_key": self._put(prepared.raw)}
+        is_unread = row["state"] in UNREAD
+        is_same = not (is_unread or changed or added or self._has_other_files(prepared, row["id"]))
+        if is_same and all(row[name] == values[name] for name in ("body", "content_key")):
+            documents.update_document(tx, document_id, crawled_at=write.now)
+            return StoredDocument(document_id, "unchanged")
+        # What is only kept yet, and not read, has no version before this one.
+        version = row["version"] + (not is_unread)
+        documents.update_document(tx, document_id, **values, version=version)
+        if row["content_key"] not in (None, values["content_key"]):
+            parts.drop(tx, self.source.scope.id, row["content_key"])
+        documents.drop_attachments(tx, [document_id])
+        self._add_attachments(prepared, document_id)
+        outcome: Outcome = "created" if is_unread else "changed"
+        return StoredDocument(document_id, outcome, changed + len(added))
 
-def _change_document(
-    write: MemoryWrite,
-    source: Source,
-    prepared: PreparedDocument,
-    document_id: str,
-    *,
-    is_changed: bool,
-) -> StoredDocument:
-    """Bring a document, and the passages that differ, to what its source says now. Of records that
-    say the same the document has the name of one, and only that one is read anew into it.
-    """
-    tx = write.tx
-    row = documents.find_document(tx, document_id)
-    assert row is not None
-    name = json.loads(row["body"]).get("record_id")
-    if not is_changed and name not in (None, prepared.body["record_id"]):
-        return StoredDocument(document_id, "unchanged")
-    there = documents.chunks_of(tx, [document_id]).get(document_id, [])
-    stored = memories.get_docs(tx, [each.doc for each in there])
-    changed, added, back, gone = 0, list[_Passage](), list[int](), list[int]()
-    places = {each.position: each for each in there}
-    for position, chunk in enumerate(prepared.chunks):
-        place = places.pop(position, None)
-        if place is None:
-            added.append(_Passage(chunk, document_id, position))
-            continue
-        changed += _change_chunk(write, source, chunk, document_id, place, stored[place.doc])
-        if not place.is_current:
-            back.append(place.doc)
-    for place in places.values():
+    def _has_other_files(self, prepared: PreparedDocument, document_id: str) -> bool:
+        there = documents.attachments_of(self.write.tx, document_id)
+        files = [(stored_id(each.name), each.sha256) for each in prepared.attachments]
+        return files != [(each["name"], each["sha256"]) for each in there]
+
+    def _change_chunk(
+        self, chunk: PreparedMemory, place: StoredChunk, stored: memories.Stored
+    ) -> int:
+        """Let a passage say what its document says now; return the number of memories that changed.
+        What a person hid, forgot, corrected or pinned stays as it is.
+        """
+        write, memory = self.write, stored.memory
+        if place.is_current and not _is_followed(write, memory):
+            return 0
+        values: dict[str, Any] = {name: getattr(chunk.new, name) for name in _CHANGED}
+        values["tags"] = tuple(chunk.new.tags)
+        if place.is_current and not _differs(memory, values):
+            return 0
+        try:
+            permitted = write.permit(stored, "correct")
+        except StateConflict:
+            return 0
+        after = memory.model_copy(update=values)
         if place.is_current:
-            changed += _forget_chunk(write, stored[place.doc], _WHY)
-            gone.append(place.doc)
-    _add_passages(write, source, added)
-    documents.set_current(tx, back, True)
-    documents.set_current(tx, gone, False)
-    values = _document_row(write, source, prepared)
-    values["content_key"] = parts.put(tx, source.scope, prepared.raw, at=write.now)
-    is_same = row["state"] not in UNREAD and not (changed or added)
-    is_same = is_same and all(row[name] == values[name] for name in ("body", "content_key"))
-    if is_same:
-        documents.update_document(tx, document_id, crawled_at=write.now)
-        return StoredDocument(document_id, "unchanged")
-    # What is only kept yet, and not read, has no version before this one.
-    version = row["version"] + (row["state"] not in UNREAD)
-    documents.update_document(tx, document_id, **values, version=version)
-    if row["content_key"] not in (None, values["content_key"]):
-        parts.drop(tx, source.scope.id, row["content_key"])
-    documents.drop_attachments(tx, [document_id])
-    _add_attachments(write, source, prepared, document_id)
-    outcome: Outcome = "created" if row["state"] in UNREAD else "changed"
-    return StoredDocument(document_id, outcome, changed + len(added))
-
-
-def _change_chunk(
-    write: MemoryWrite,
-    source: Source,
-    chunk: PreparedMemory,
-    document_id: str,
-    place: StoredChunk,
-    stored: memories.Stored,
-) -> int:
-    """Let a passage say what its document says now; return the number of memories that changed.
-    What a person hid, forgot, corrected or pinned stays as it is.
-    """
-    memory = stored.memory
-    if place.is_current and not _is_followed(write, memory):
-        return 0
-    new = placed(chunk, document_id, place.position, write.now).new
-    values: dict[str, Any] = {name: getattr(new, name) for name in _CHANGED}
-    values["tags"] = tuple(new.tags)
-    if place.is_current and not _differs(memory, values):
-        return 0
-    try:
-        permitted = write.permit(stored, "correct")
-    except StateConflict:
-        return 0
-    after = memory.model_copy(update=values)
-    if place.is_current:
-        fields = [name for name in _CHANGED if values[name] != getattr(memory, name)]
-        apply_modify(write, permitted, after, None, fields, _WHY, chunk.reference)
+            fields = [name for name in _CHANGED if values[name] != getattr(memory, name)]
+            apply_modify(write, permitted, after, None, fields, _WHY, chunk.reference)
+            return 1
+        # It left with an earlier version: its place says something anew.
+        key = self._put(after.content.encode("utf-8", "surrogatepass"))
+        source_id = write.add_source(self.source.scope, chunk.reference, key)
+        memories.link_source(write.tx, stored.doc, source_id)
+        again = after.model_copy(update={"state": "active", "corrected": None})
+        write.rewrite(
+            permitted,
+            again,
+            "memory.recover",
+            reason=_WHY,
+            content_key=key,
+            details={"source": source_id},
+        )
         return 1
-    # It left with an earlier version: its place says something anew.
-    content = after.content.encode("utf-8", "surrogatepass")
-    key = parts.put(write.tx, source.scope, content, at=write.now)
-    source_id = write.add_source(source.scope, chunk.reference, key)
-    memories.link_source(write.tx, stored.doc, source_id)
-    again = after.model_copy(update={"state": "active", "corrected": None})
-    details = {"source": source_id}
-    write.rewrite(permitted, again, "memory.recover", reason=_WHY, content_key=key, details=details)
-    return 1
 
 
 def _is_followed(write: MemoryWrite, memory: Memory) -> bool:

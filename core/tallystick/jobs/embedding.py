@@ -21,7 +21,7 @@ from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index import search
 from tallystick.storage.rows import job_list, jobs, memories, memory_versions, scopes
 
-_PAGE, _PAGES_AHEAD = 200, 10
+_PAGE, _PAGES_AHEAD = 200, 50
 _LEASE_SECONDS = 120
 
 
@@ -135,6 +135,13 @@ class Unembedded:
             writes = Writes.of(scopes.get_by_id(connection, self.scope_id).scope)
         return partial(self.context.store.database.write, name=name, writes=writes)
 
+    def count(self) -> int:
+        """Return the number of those that were not looked at yet."""
+        docs = self.docs()
+        if self.context.local_embedder:
+            self._waiting = docs[: _PAGES_AHEAD * _PAGE]
+        return len(docs)
+
     def embed_page(
         self,
         commit: Callable[[Callable[[Connection], None]], None],
@@ -222,7 +229,7 @@ class ReembeddingHandler:
         [job] = work.jobs
         assert job.scope_id is not None
         scope = Unembedded(self._context, job.scope_id)
-        total = len(scope.docs())
+        total = scope.count()
 
         def commit(unit: Callable[[Connection], None]) -> None:
             def store(tx: Connection, allowed: Sequence[jobs.LeasedJob]) -> dict[str, Ended]:
