@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tallystick.ranking import code_spans
+
 _UNDERLINE = re.compile(r"([=\-`:.'\"~^_*+#<>])\1{2,}\s*$")
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$", re.MULTILINE)
 _ATX = re.compile(r"^ {0,3}(#{1,6})[ \t]+(\S.*)$", re.MULTILINE)
 _SETEXT = re.compile(
     # No line of a list, a quotation, a table, a heading or of code is a title.
@@ -33,25 +34,19 @@ def headings(text: str) -> Iterator[tuple[int, int, str]]:
         for match in () if is_code else _ATX.finditer(piece):
             title = match[2].rstrip()
             bare = title.rstrip("#")
-            yield (
-                place + match.start(),
-                len(match[1]),
-                bare.rstrip() if bare[-1:].isspace() else title,
-            )
+            title = bare.rstrip() if bare[-1:].isspace() else title
+            yield place + match.start(), len(match[1]), title
         place += len(piece)
 
 
 def _pieces(text: str) -> Iterator[tuple[str, bool]]:
     """Yield a text in pieces, each with whether it is code between fences."""
-    start, fence = 0, ""
-    for match in _FENCE.finditer(text):
-        if not fence:
-            yield text[start : match.start()], False
-            start, fence = match.start(), match[1]
-        elif match[1].startswith(fence) and not match[2].strip():
-            yield text[start : match.end()], True
-            start, fence = match.end(), ""
-    yield text[start:], bool(fence)
+    start = 0
+    for begin, end in code_spans(text):
+        yield text[start:begin], False
+        yield text[begin:end], True
+        start = end
+    yield text[start:], False
 
 
 def restructured(text: str) -> str:
