@@ -207,6 +207,7 @@ print('tallystick_server.app' in sys.modules)
         "tallystick.ranking",
         "tallystick.compiler",
         "tallystick.embedding",
+        "tallystick.formats",
         "tallystick.tokens",
         "tallystick_learning",
         "tallystick_graph",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tallystick_ingest.markup import headings
+from tallystick.formats import headings
 
 FEWEST_WORDS, MOST_WORDS = 50, 800
 LONGEST = 12_000

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from tallystick.errors import AuthorizationNeeded as AuthorizationNeeded
 from tallystick.errors import NotOfFormat as NotOfFormat
 from tallystick.errors import RateLimitReached as RateLimitReached
+from tallystick.formats import TextReason
 
 CHECKPOINT_RECORDS = 100
 """Records between two checkpoints, at most."""
@@ -25,19 +26,12 @@ LARGEST_ATTACHMENT = 25_000_000
 PrivacyClass = Literal["personal", "internal", "public"]
 """Whom the records of a source concern before anybody shares them: one person, a group, anybody."""
 SkipReason = Literal[
-    "not_of_format",
-    "unreadable",
-    "empty",
-    "encrypted",
-    "too_large",
-    "expands_too_far",
-    "too_slow",
+    TextReason,
     "outside",
     "ignored",
     "refused_by_robots",
     "private_address",
     "not_found",
-    "unsupported_type",
     "missing_extra",
 ]
 """Why a record was left out: it stands in the counters of an import and in its list."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tallystick.errors import EmbeddingError, InvalidInput, MissingExtra
+from tallystick.formats import Extracted, Unextractable, extract
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.remember import PreparedMemory, check_new
 from tallystick.memory.secrets import admit_fields
@@ -39,7 +40,6 @@ from tallystick_ingest.contract import (
     Unchanged,
     Yielded,
 )
-from tallystick_ingest.extracting import Extracted, Unextractable, extract
 
 _BY_SERVICE = "redacted/1"
 """The transform of a body of which secrets were replaced."""

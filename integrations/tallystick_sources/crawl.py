@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from tallystick.errors import require
+from tallystick.formats import media_type_of
 from tallystick_ingest.adapters import LOCAL_ONLY
 from tallystick_ingest.contract import (
     Corpus,
@@ -28,7 +29,6 @@ from tallystick_ingest.contract import (
     Unchanged,
     Yielded,
 )
-from tallystick_ingest.decoding import media_type_of
 from tallystick_ingest.pacing import Cursor, with_checkpoints
 from tallystick_sources.answers import ServiceFailed
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from tallystick.formats import media_type_of
 from tallystick_ingest.contract import (
     Corpus,
     Known,
@@ -17,7 +18,6 @@ from tallystick_ingest.contract import (
     Skipped,
     Yielded,
 )
-from tallystick_ingest.decoding import media_type_of
 from tallystick_ingest.pacing import with_checkpoints
 from tallystick_sources.messages import LARGEST_MESSAGE, read_message
 

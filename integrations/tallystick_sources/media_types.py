@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mimetypes
 
-from tallystick_ingest.decoding import media_type_of
+from tallystick.formats import media_type_of
 
 _TYPES = mimetypes.MimeTypes(filenames=())
 for _suffix, _media_type in (

@@ -14,6 +14,7 @@ from email.parser import BytesParser
 from email.utils import getaddresses, parsedate_to_datetime
 from typing import NamedTuple
 
+from tallystick.formats import Unextractable, decode, extract
 from tallystick_ingest.contract import (
     LARGEST_ATTACHMENT,
     Attachment,
@@ -23,8 +24,6 @@ from tallystick_ingest.contract import (
     Unchanged,
     Yielded,
 )
-from tallystick_ingest.decoding import Unextractable, decode
-from tallystick_ingest.extracting import extract
 
 LARGEST_MESSAGE = 40_000_000
 """Bytes of a message that is read: with one attachment of the largest size, as it is sent."""

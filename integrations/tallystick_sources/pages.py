@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
-from tallystick_ingest.decoding import decode
+from tallystick.formats import decode
 from tallystick_sources.polite import Fetched
 
 _LINKS = 2_000

@@ -79,7 +79,7 @@ def _with_progress(what: str, messages: int) -> Iterator[str]:
 def hostile(place: Path) -> Iterator[Measure]:
     """Files that somebody made to hurt whoever reads them."""
     count = write_hostile(place)
-    script = _ROOT / "tests" / "core" / "ingest" / "hostile_reading.py"
+    script = _ROOT / "tests" / "core" / "formats" / "hostile_reading.py"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     run = subprocess.run(
         [sys.executable, str(script), str(place)],

@@ -29,16 +29,16 @@ FIRST_LOOK = {
     "test_extension.py": "graph/extension ingest/contract ingest/extension learning/extension "
     "work/extension steward/extension synthesis/extension comparing/extension",
     "comparing/test_comparing.py": "comparing/comparer comparing/comparisons",
-    "ingest/test_extracting.py": "ingest/decoding ingest/html_text ingest/markup ingest/pdf_child "
-    "ingest/pdf_text",
+    "formats/test_extracting.py": "formats/decoding formats/html_text formats/markup "
+    "formats/pdf_child formats/pdf_text",
     "../integrations/test_sources_files.py": "testing/source_contract",
     "memory/test_matching.py": "access/confirm",
     "memory/test_secrets.py": "upkeep/imported_secrets",
-    "ingest/test_imports.py": "ingest/adapters ingest/health ingest/import_job ingest/ingest "
-    "ingest/preparing ingest/previewing ingest/reading ingest/schedules "
-    "ingest/removal ingest/replaying ingest/storing ingest/visible storage/rows/source_rows "
+    "ingest/test_imports.py": "ingest/adapters ingest/health ingest/import_runs ingest/ingest "
+    "ingest/preparing ingest/previewing ingest/reading ingest/removal ingest/storing "
+    "ingest/visible storage/rows/source_rows "
     "errors/sources storage/engine/document_tables",
-    "../integrations/test_loaders.py": "ingest/at_once ingest/loaded",
+    "../integrations/test_loaders.py": "ingest/loaded",
     "ingest/test_documents.py": "ingest/adding records/documents storage/rows/documents",
     "steward/test_measures.py": "steward/metrics storage/rows/measures "
     "storage/rows/operation_minutes storage/engine/steward_tables tally/operation_meter",

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import codecs
 import re
+from typing import Literal
 
-from tallystick_ingest.contract import SkipReason
-
+TextReason = Literal[
+    "not_of_format",
+    "unreadable",
+    "empty",
+    "encrypted",
+    "too_large",
+    "expands_too_far",
+    "too_slow",
+    "unsupported_type",
+]
+"""Why a body gives no text."""
 _HEAD = 8_000
 """Bytes in which a null means that no text follows, as git decides it."""
 _BYTE_ORDER_MARKS = (
@@ -44,11 +54,11 @@ _OF_PYTHON = frozenset(("idna", "punycode", "raw-unicode-escape", "unicode-escap
 
 
 class Unextractable(Exception):
-    """A body that gives no text: why, by a reason of the contract, and what was found."""
+    """A body that gives no text: why, and what was found."""
 
-    def __init__(self, reason: SkipReason, detail: str) -> None:
+    def __init__(self, reason: TextReason, detail: str) -> None:
         super().__init__(detail)
-        self.reason: SkipReason = reason
+        self.reason: TextReason = reason
         self.detail = detail
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from tallystick.errors import require
-from tallystick_ingest.decoding import Unextractable
+from tallystick.formats.decoding import Unextractable
 
 LARGEST_PAGE = 20_000_000
 """Characters of a page that is read at all."""

@@ -14,9 +14,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tallystick.formats.extracting import Unextractable, extract
+from tallystick.formats.pdf_text import READER
 from tallystick_ingest.contract import Skipped, SourceRecord
-from tallystick_ingest.extracting import Unextractable, extract
-from tallystick_ingest.pdf_text import READER
 from tallystick_sources.files import FilesSource
 from tallystick_sources.mailbox import MailboxSource
 

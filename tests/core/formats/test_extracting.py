@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.hostile_files import HOSTILE, encrypted_pdf, pdf, write_hostile
 
 from tallystick.errors import MissingExtra
-from tallystick_ingest import pdf_child
-from tallystick_ingest.decoding import decode
-from tallystick_ingest.extracting import Extracted, Unextractable, extract
-from tallystick_ingest.pdf_text import PdfReader
+from tallystick.formats import pdf_child
+from tallystick.formats.decoding import decode
+from tallystick.formats.extracting import Extracted, Unextractable, extract
+from tallystick.formats.pdf_text import PdfReader
 
 PAGE = """<html><head><title>Manual of herons</title></head><body>
 <nav><a href="/">Home</a> <a href="/blog">Blog</a></nav>

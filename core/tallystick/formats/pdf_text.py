@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from tallystick.errors import MissingExtra
-from tallystick_ingest import pdf_child
-from tallystick_ingest.decoding import Unextractable
+from tallystick.formats import pdf_child
+from tallystick.formats.decoding import Unextractable
 
 LARGEST_PDF = 200_000_000
 """Bytes of a document that is handed to the child."""

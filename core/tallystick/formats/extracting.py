@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from tallystick_ingest.decoding import Unextractable, decode, has_mark, media_type_of
-from tallystick_ingest.html_text import page_text, xml_text
-from tallystick_ingest.markup import markdown, restructured, title_of
-from tallystick_ingest.pdf_text import READER
+from tallystick.formats.decoding import Unextractable, decode, has_mark, media_type_of
+from tallystick.formats.html_text import page_text, xml_text
+from tallystick.formats.markup import markdown, restructured, title_of
+from tallystick.formats.pdf_text import READER
 
 __all__ = ["LARGEST_TEXT", "Extracted", "Unextractable", "extract"]
 

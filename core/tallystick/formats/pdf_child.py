@@ -32,7 +32,7 @@ _RECYCLED = 300_000_000
 
 
 class _Refused(Exception):
-    """A document that gives no text, by a reason of the contract."""
+    """A document that gives no text, by a `TextReason`."""
 
 
 def main(seconds: float = SECONDS) -> None:
