@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from tallystick.formats import headings
+from tallystick.formats import Heading, headings
 
 FEWEST_WORDS, MOST_WORDS = 50, 800
 LONGEST = 12_000
@@ -120,14 +120,14 @@ def _share(whole: _Text, start: int, end: int) -> int:
 def _sections(text: str) -> Iterator[Chunk]:
     """Yield the sections of a text."""
     start, here = 0, tuple[str, ...]()
-    path: list[tuple[int, str]] = []
-    for place, level, title in headings(text):
-        if level > _CUT_AT:
+    path: list[Heading] = []
+    for heading in headings(text):
+        if heading.level > _CUT_AT:
             continue
-        if place > start:
-            yield Chunk(start, place, here)
-        path = [*(each for each in path if each[0] < level), (level, title)]
-        start, here = place, tuple(name for _, name in path)
+        if heading.start > start:
+            yield Chunk(start, heading.start, here)
+        path = [*(each for each in path if each.level < heading.level), heading]
+        start, here = heading.start, tuple(each.text for each in path)
     yield Chunk(start, len(text), here)
 
 

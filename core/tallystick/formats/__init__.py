@@ -6,10 +6,11 @@ Importing this loads nothing heavy; the libraries of a format come with its firs
 
 from tallystick.formats.decoding import TextReason, Unextractable, decode, media_type_of
 from tallystick.formats.extracting import Extracted, extract
-from tallystick.formats.markup import headings
+from tallystick.formats.markup import Heading, headings
 
 __all__ = [
     "Extracted",
+    "Heading",
     "TextReason",
     "Unextractable",
     "decode",

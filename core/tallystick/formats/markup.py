@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tallystick.ranking import code_spans
 
@@ -27,15 +28,24 @@ def _marked(heading: re.Match[str]) -> str:
     return f"{'#' if heading[2].startswith('=') else '##'} {heading[1].strip()}"
 
 
-def headings(text: str) -> Iterator[tuple[int, int, str]]:
-    """Yield where each heading of Markdown outside of code begins, its level and its text."""
+class Heading(NamedTuple):
+    """A heading of Markdown."""
+
+    start: int
+    """The character at which its line begins."""
+    level: int
+    text: str
+
+
+def headings(text: str) -> Iterator[Heading]:
+    """Yield the headings of Markdown outside of code, in their order."""
     place = 0
     for piece, is_code in _pieces(text):
         for match in () if is_code else _ATX.finditer(piece):
             title = match[2].rstrip()
             bare = title.rstrip("#")
             title = bare.rstrip() if bare[-1:].isspace() else title
-            yield place + match.start(), len(match[1]), title
+            yield Heading(place + match.start(), len(match[1]), title)
         place += len(piece)
 
 
@@ -84,8 +94,9 @@ def title_of(text: str) -> str:
     the title, nor is a section that has none beside it yet.
     """
     found = headings(text)
-    _, level, title = next(found, (0, 0, ""))
-    return title if level == 1 and all(other > 1 for _, other, _ in found) else ""
+    first = next(found, None)
+    is_above = first is not None and first.level == 1 and all(each.level > 1 for each in found)
+    return first.text if first is not None and is_above else ""
 
 
 def _is_underlined(line: str, following: str, before: list[str]) -> bool:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.hostile_files import HOSTILE, encrypted_pdf, pdf, write_hostile
 
 from tallystick.errors import MissingExtra
-from tallystick.formats import pdf_child
+from tallystick.formats import headings, pdf_child
 from tallystick.formats.decoding import decode
 from tallystick.formats.extracting import Extracted, Unextractable, extract
 from tallystick.formats.pdf_text import PdfReader
@@ -307,3 +307,11 @@ def test_a_hostile_set_ends_nothing_and_stays_within_memory(tmp_path: Path) -> N
         "too many pages.pdf": "too_large",
         "zips in zips.zip": "unsupported_type",
     }
+
+
+def test_headings_of_code_are_none_and_a_sign_of_the_text_stays() -> None:
+    text = "# C#\n\n```\n# no\n```\n\n## Feeding ##\n\n~~~ py\n# no\n``` \n# no\n~~~\n ### Nests\n"
+
+    found = [(each.level, each.text, text[each.start :][:2]) for each in headings(text)]
+
+    assert found == [(1, "C#", "# "), (2, "Feeding", "##"), (3, "Nests", " #")]

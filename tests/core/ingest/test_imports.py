@@ -286,6 +286,25 @@ class Feed(Folder):
             yield Checkpoint(str(number + 1))
 
 
+def test_an_attachment_that_changed_makes_a_new_version_of_its_document(
+    open_tally: OpenTally, folder: Path
+) -> None:
+    picture = folder / "01.png"
+    picture.write_bytes(b"picture")
+    with open_tally(background=False, settings=settings()) as tally:
+        bound = tally.bind(ADA)
+        imported(tally, bound, folder, "folder")
+        [before] = [each for each in Ingest(bound).documents() if each.record_id == "01.md"]
+        picture.write_bytes(b"another picture")
+        write(folder, 1, "The heron number 1 nests at pond 7.")  # a version with the same text
+
+        again = imported(tally, bound, folder, "folder")
+        after = Ingest(bound).document(before.id)
+
+    assert (again.counters.stored, again.counters.unchanged) == (1, 24)
+    assert (after.version, [each.size for each in after.attachments]) == (2, [15])
+
+
 def test_a_feed_of_changes_goes_on_where_it_ended_and_says_what_went(
     open_tally: OpenTally, folder: Path
 ) -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from tallystick.errors import InvalidInput
 from tallystick.policy import redaction
+from tallystick.policy.gates import gates_of
 from tallystick.policy.personal_data import PII_RULES
 from tallystick.policy.redaction import Finding, Redactor, restored
 from tallystick.policy.secret_checks import Check, Rule
@@ -281,6 +282,15 @@ def test_terms_that_would_redact_everything_are_refused(terms: Any) -> None:
 
 
 # Placeholders
+
+
+def test_an_address_is_looked_into_only_where_somebody_signs_in() -> None:
+    gate = gates_of(tuple(SECRET_RULES)).gate
+    assert gate is not None
+
+    assert not gate.opens("See file:///srv/birds/a.md and ftp://example.org/herons?page=2.")
+    assert gate.opens("postgres://ada:heron7341@db.example/birds")
+    assert gate.opens("https://\u00e4da:heron%207341@example.org")
 
 
 def test_equal_secrets_share_a_number_in_order_of_first_appearance() -> None:
