@@ -26,8 +26,8 @@ import trafilatura
 from tests.benchmarks.measures import TIME, Measure, figure, lines, missed, most
 from tests.hostile_files import write_hostile, write_plain
 
+from tallystick.formats import pdf_text
 from tallystick.formats.extracting import Unextractable, extract
-from tallystick_ingest import pdf_text
 
 FILES, ROUNDS = 40, 3
 _BAR = 2.0
