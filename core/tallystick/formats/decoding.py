@@ -19,30 +19,30 @@ TextReason = Literal[
 """Why a body gives no text."""
 _HEAD = 8_000
 """Bytes in which a null means that no text follows, as git decides it."""
-_BYTE_ORDER_MARKS = (
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-_SIGNATURES = (
-    (b"%PDF-", "application/pdf"),
-    (b"PK\x03\x04", "application/zip"),
-    (b"PK\x05\x06", "application/zip"),
-    (b"\x1f\x8b", "application/gzip"),
-    (b"BZh", "application/x-bzip2"),
-    (b"\xfd7zXZ\x00", "application/x-xz"),
-    (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
-    (b"\x28\xb5\x2f\xfd", "application/zstd"),
-    (b"Rar!\x1a\x07", "application/vnd.rar"),
-    (b"\x89PNG\r\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF8", "image/gif"),
-    (b"\x7fELF", "application/x-executable"),
-    (b"\xd0\xcf\x11\xe0", "application/x-ole-storage"),
-    (b"SQLite format 3\x00", "application/vnd.sqlite3"),
-)
+_BYTE_ORDER_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_SIGNATURES = {
+    b"%PDF-": "application/pdf",
+    b"PK\x03\x04": "application/zip",
+    b"PK\x05\x06": "application/zip",
+    b"\x1f\x8b": "application/gzip",
+    b"BZh": "application/x-bzip2",
+    b"\xfd7zXZ\x00": "application/x-xz",
+    b"7z\xbc\xaf\x27\x1c": "application/x-7z-compressed",
+    b"\x28\xb5\x2f\xfd": "application/zstd",
+    b"Rar!\x1a\x07": "application/vnd.rar",
+    b"\x89PNG\r\n": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"\x7fELF": "application/x-executable",
+    b"\xd0\xcf\x11\xe0": "application/x-ole-storage",
+    b"SQLite format 3\x00": "application/vnd.sqlite3",
+}
 _DECLARED = re.compile(
     rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]{1,40})"""
     rb"""|^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]{1,40})""",
@@ -64,9 +64,8 @@ class Unextractable(Exception):
 
 def media_type_of(body: bytes) -> str | None:
     """Return the media type that the first bytes show, None for a text and for what is unknown."""
-    for signature, media_type in _SIGNATURES:
-        if body.startswith(signature):
-            return media_type
+    if body.startswith(tuple(_SIGNATURES)):
+        return next(kind for mark, kind in _SIGNATURES.items() if body.startswith(mark))
     if body[257:262] == b"ustar":
         return "application/x-tar"
     if has_mark(body):
@@ -76,7 +75,7 @@ def media_type_of(body: bytes) -> str | None:
 
 def has_mark(body: bytes) -> bool:
     """Whether a byte order mark says which encoding of Unicode follows."""
-    return any(body.startswith(mark) for mark, _ in _BYTE_ORDER_MARKS)
+    return body.startswith(tuple(_BYTE_ORDER_MARKS))
 
 
 def decode(body: bytes, media_type: str = "") -> tuple[str, tuple[str, ...]]:
@@ -86,7 +85,7 @@ def decode(body: bytes, media_type: str = "") -> tuple[str, tuple[str, ...]]:
     page declares, else UTF-8, else Latin-1, which reads all bytes. Where a declared encoding does
     not hold throughout, what does not fit becomes U+FFFD.
     """
-    for mark, encoding in _BYTE_ORDER_MARKS:
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
         if body.startswith(mark):
             return _with_replacements(body, encoding)
     declared = _declared_encoding(body, media_type)

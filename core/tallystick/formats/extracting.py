@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from tallystick.formats.decoding import Unextractable, decode, has_mark, media_type_of
+from tallystick.formats.decoding import Unextractable, decode, media_type_of
 from tallystick.formats.html_text import page_text, xml_text
 from tallystick.formats.markup import markdown, restructured, title_of
 from tallystick.formats.pdf_text import READER
@@ -52,14 +52,16 @@ def extract(body: str | bytes, media_type: str, name: str = "") -> Extracted:
     kind = media_type.partition(";")[0].strip().lower()
     if kind in _UNKNOWN:
         kind = _BY_SUFFIX.get(PurePosixPath(name).suffix.lower(), kind)
+    shown = None
     if isinstance(body, bytes):
-        kind = media_type_of(body) or kind
+        shown = media_type_of(body)
+        kind = shown or kind
         if kind == "application/pdf":
             text, title = READER.read(body)
             return _finish(Extracted(text, title or title_of(text), ("pdf/text-1",)))
     if not body:
         raise Unextractable("empty", "nothing")
-    if kind.startswith(_WITHOUT_TEXT) or _is_binary(body, kind):
+    if kind.startswith(_WITHOUT_TEXT) or shown is not None:
         raise Unextractable("unsupported_type", f"{kind or 'bytes'}, which has no text to read")
     if len(body) > LARGEST_TEXT:
         raise Unextractable("too_large", f"{kind or 'a text'} of {len(body)} bytes")
@@ -82,14 +84,6 @@ def _by_kind(text: str, kind: str) -> Extracted:
         transforms = () if changed == text else ("md/headings-1",)
         return Extracted(changed, title_of(changed), transforms)
     return Extracted(text)
-
-
-def _is_binary(body: str | bytes, kind: str) -> bool:
-    """Whether bytes show another type than one of text. A text may be called anything."""
-    if isinstance(body, str):
-        return False
-    shown = media_type_of(body)
-    return shown is not None and not (has_mark(body) and kind.startswith("text/"))
 
 
 def _finish(extracted: Extracted) -> Extracted:
