@@ -214,6 +214,7 @@ def speed(place: Path, files: int, rounds: int) -> Iterator[Measure]:
         rounds_took.append(took)
     for name, way, bar in (
         ("a loop of remember_many", "loop of remember_many", 0.7),
+        ("a loop that is drained too", "loop of remember_many, drained", 0.7),
         ("LlamaIndex and Chroma", "pipeline", 1.0),
     ):
         own, other = (
