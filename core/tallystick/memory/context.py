@@ -26,12 +26,9 @@ from tallystick.records import (
     AccessKind,
     Actor,
     EdgeKind,
-    Explored,
-    Extraction,
     JsonObject,
     Memory,
     NewMemory,
-    Proposal,
     Scope,
     SecretsInMemory,
     SourceRef,
@@ -50,6 +47,7 @@ if TYPE_CHECKING:
 
     from tallystick.embedding import GuardedEmbedder
     from tallystick.memory.recall_request import RecallRequest
+    from tallystick.records import Explored, Extraction, Proposal
 
 _SESSIONS = 1_024
 """Sessions whose state is kept by this process alone; the oldest go first."""
@@ -156,7 +154,7 @@ class SessionStates:
                 self._states.popitem(last=False)
 
 
-Explore = Callable[["MemoryContext", Actor, Scope, "str | Scope | None", int, int], Explored]
+Explore = Callable[["MemoryContext", Actor, Scope, "str | Scope | None", int, int], "Explored"]
 """Looks around in a scope by the `around`, `depth` and `limit` of `explore`."""
 
 
@@ -217,7 +215,7 @@ class MemoryContext:
     store: Store
     gate: Gate
     embedder: Embedder
-    index: ChromaIndex | None
+    open_index: Callable[[], ChromaIndex | None]
     local_embedder: bool
     """True if the embedder runs here: then its vector commits with the text, else embedding is a
     job.
@@ -277,6 +275,11 @@ class MemoryContext:
             return None
 
     @property
+    def index(self) -> ChromaIndex | None:
+        """The index of vectors of the embedder, where there is one."""
+        return self.open_index()
+
+    @property
     def uses_chroma(self) -> bool:
         """True if recall may ask Chroma."""
         return self.vector_search != "exact"
@@ -316,7 +319,9 @@ class MemoryContext:
             origin=self.origin or self,
         )
         if embedder is not None:
-            return replace(other, embedder=embedder, local_embedder=embedder.local, index=None)
+            return replace(
+                other, embedder=embedder, local_embedder=embedder.local, open_index=lambda: None
+            )
         # One cache of single words for both: what is dropped from one would stay in the other.
         other.__dict__["word_vectors"] = self.word_vectors
         return other

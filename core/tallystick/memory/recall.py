@@ -41,11 +41,11 @@ from tallystick.ranking import (
     RecallWeights,
     ask,
     best_slices,
-    confidence,
     names_source,
     passage_of,
     rank,
 )
+from tallystick.ranking.confidence import confidence
 from tallystick.ranking.segment import NEVER
 from tallystick.records import AccessDecision, Actor, HeldChange, Hit, Memory, Scope, SourceRef
 from tallystick.records.escaping import html_of

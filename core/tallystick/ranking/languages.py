@@ -62,7 +62,8 @@ def listed_words(language: str) -> frozenset[str]:
 
     # All at once: the first question of a process reads the list of every language.
     text = unicodedata.normalize("NFKC", "\n".join(stopwords(language)).casefold())
-    words = re.sub(r"['\u2019](?:s|re|ve|ll|d|m)$|['\u2019]", "", text, flags=re.MULTILINE).split("\n")
+    text = re.sub(r"['\u2019](?:s|re|ve|ll|d|m)$|['\u2019]", "", text, flags=re.MULTILINE)
+    words = text.split("\n")
     accented = [word for word in words if word and not word.isascii() and script_of(word) is None]
     return frozenset(filter(str.isalpha, [*words, *_fold_accents("\n".join(accented)).split("\n")]))
 

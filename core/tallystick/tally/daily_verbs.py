@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field, SkipValidation
 
 from tallystick import memory
 from tallystick.errors import InvalidInput
-from tallystick.memory import WorkingMemory
+from tallystick.loading import late_names
 from tallystick.memory.fields import labels_of
-from tallystick.memory.item_summaries import queue_wishes, read_summaries
 from tallystick.policy.rules import CALLS, check_rules
-from tallystick.policy.tool_schemas import read_by_schema
-from tallystick.ranking import UNRELATED, quantise
-from tallystick.recorder import Run, current_run, current_step
+from tallystick.recorder import current_run, current_step
 from tallystick.records import (
     Compaction,
     CompilationRequest,
@@ -59,22 +56,6 @@ from tallystick.records.arguments import (
 )
 from tallystick.records.memory import ScopeName
 from tallystick.tally.call_rules import CallFacts
-from tallystick.tally.compiling import (
-    Candidate,
-    CandidateItems,
-    apply_weights,
-    candidates_of,
-    compile_request,
-    require_fitting_scopes,
-)
-from tallystick.tally.corrections import Corrections
-from tallystick.tally.enforcement import (
-    AllowedModelCall,
-    AllowedToolCall,
-    check_call,
-    copied_arguments,
-    refuse_withheld,
-)
 from tallystick.tally.memory_view import (
     MemoryView,
     TokenBudget,
@@ -82,7 +63,24 @@ from tallystick.tally.memory_view import (
     pack_items,
     record_pack,
 )
-from tallystick.tally.observed_calls import ObservedCall
+
+if TYPE_CHECKING:
+    from tallystick.memory import WorkingMemory
+    from tallystick.recorder import Run
+    from tallystick.tally.compiling import Candidate, CandidateItems
+    from tallystick.tally.enforcement import AllowedModelCall, AllowedToolCall
+    from tallystick.tally.observed_calls import ObservedCall
+else:
+    # What few processes do, such as compiling and checking calls, loads when it is first done.
+    __getattr__ = late_names(
+        "tallystick",
+        {
+            "memory": "WorkingMemory",
+            "recorder": "Run",
+            "tally.compiling": "Candidate CandidateItems",
+            "tally.enforcement": "AllowedModelCall AllowedToolCall",
+        },
+    )
 
 Fact = Annotated[str | None, SkipValidation]
 """A fact that a runtime states of a call, as it states it: what is no text never fits a rule that
@@ -141,6 +139,8 @@ def forget(
     as that.
     """
     if force:
+        from tallystick.tally.corrections import Corrections
+
         corrected = Corrections(view).make(
             memory_id,
             "delete",
@@ -466,6 +466,15 @@ def compile(
     RequestDenied when policy denies the latest request, ActionDenied, or ApprovalRequired when
     a rule wants an approval: the step is then `blocked`, and contains what is to be approved.
     """
+    from tallystick.memory.item_summaries import queue_wishes, read_summaries
+    from tallystick.ranking import UNRELATED, quantise
+    from tallystick.tally.compiling import (
+        apply_weights,
+        candidates_of,
+        compile_request,
+        require_fitting_scopes,
+    )
+
     own = tuple(rules)
     if any(rule.applies_to in CALLS for rule in own):
         raise InvalidInput(
@@ -539,6 +548,8 @@ def compile_again(
     """Compile the candidates of a context again, for less. Raises BudgetInfeasible, and
     InvalidInput for a context that this tally did not compile.
     """
+    from tallystick.tally.compiling import compile_request
+
     request = view._services.compile_requests.of(compiled)
     if request is None:
         raise InvalidInput(
@@ -555,6 +566,8 @@ def _with_working(
     """Return the candidates with the working memory that belongs to them, unless one is among
     them already.
     """
+    from tallystick.memory import WorkingMemory
+
     candidates = list(items)
     if isinstance(working, WorkingMemory):
         return [*candidates, working]
@@ -629,7 +642,11 @@ def check_tool_call(
     TokenRefused, Denied, or InvalidInput for arguments that the schema refuses, or that have
     no JSON form where a rule needs one.
     """
+    from tallystick.tally.enforcement import AllowedToolCall, check_call, copied_arguments
+
     if input_schema is not None:
+        from tallystick.policy.tool_schemas import read_by_schema
+
         arguments = read_by_schema(input_schema, arguments)
     if not view._services.call_rules.of("tool_call"):
         return AllowedToolCall(checked=arguments)
@@ -673,6 +690,13 @@ def check_model_call(
     `clean`. Inside a run the check is recorded. Raises ActionDenied, ApprovalRequired,
     TokenRefused, Denied, InvalidInput.
     """
+    from tallystick.tally.enforcement import (
+        AllowedModelCall,
+        check_call,
+        copied_arguments,
+        refuse_withheld,
+    )
+
     refuse_withheld(
         view,
         items,

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict
 from pydantic import SkipValidation
 
 from tallystick.access import Gate
-from tallystick.checkpoints import CheckpointsContext
 from tallystick.embedding import GuardedEmbedder
 from tallystick.errors import (
     EmbeddingError,
@@ -34,7 +33,7 @@ from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.rules import ToolClassSource
 from tallystick.ports import Clock, Ids, Models, Reranker, TokenCounter
-from tallystick.ranking import RecallWeights, WorkingSets
+from tallystick.ranking import RecallWeights
 from tallystick.ranking.analyses import ANALYSES
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
 from tallystick.records import Actor, CallContext, PolicyRule, tuple_of
@@ -67,7 +66,10 @@ from tallystick.tokens.prices import PriceTable
 from tallystick.upkeep.unfinished import finish_erasure
 
 if TYPE_CHECKING:
+    from tallystick.checkpoints import CheckpointsContext
     from tallystick.jobs import Background, Handler
+    from tallystick.ranking import WorkingSets
+    from tallystick.recorder.outbound import Outbound
     from tallystick.upkeep.retention import RetentionHandler, Windows
 
 _DAY_US = 24 * 3600 * 1_000_000
@@ -194,7 +196,7 @@ class Services:
         self.gate = Gate(store, limits=settings.rate_limits)
         self.meter = OperationMeter(store.database, store.clock)
         self.embedder = GuardedEmbedder(choose_embedder(embedder, settings))
-        self.index = _open_index(store, settings, self.embedder)
+        self._index: list[ChromaIndex | None] = []
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""
         self.extensions: tuple[Extension[Any], ...] = load_extensions()
@@ -213,7 +215,7 @@ class Services:
             store=store,
             gate=self.gate,
             embedder=self.embedder,
-            index=self.index,
+            open_index=lambda: self.index,
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             weights=options.get("weights") or settings.recall_weights,
@@ -238,9 +240,6 @@ class Services:
             models=models,
             extensions=self.extensions,
         )
-        self.working_sets = WorkingSets(
-            self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
-        )
         self.captured_turns = CapturedTurns()
         self.sessions = Sessions()
         self.compile_requests = CompileRequests()
@@ -254,14 +253,11 @@ class Services:
         )
         if store.database.unwritable is None:
             recover_interrupted_runs(self.recorder)
-        self.checkpoints = CheckpointsContext(store, self.gate)
-        self.outbound = outbound_of(
-            self.memory, settings, self.recorder, prices=self.prices, counter=self.counter
-        )
         note_consent(store, self.memory, owner or Actor(user="tallystick", surface="open"))
         self.handlers: Callable[[], list[Handler]] = list
         """Makes those who carry out jobs by the verbs of the tally; set by the tally."""
         self._background: Background | None = None
+        self._checkpoints: CheckpointsContext | None = None
         self._works = background
         self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
         weakref.finalize(self, store.location.remove_temporary)
@@ -324,6 +320,42 @@ class Services:
             background.add_chores(extension.chores(self.memory, background))
         return background
 
+    @property
+    def index(self) -> ChromaIndex | None:
+        """The index of vectors, opened when it is first asked for: its name is the fingerprint of
+        the embedder, for which the default one reads its files.
+        """
+        with self._guard:
+            if not self._index:
+                self._index.append(_open_index(self.store, self.settings, self.embedder))
+            return self._index[0]
+
+    @property
+    def checkpoints(self) -> CheckpointsContext:
+        """The checkpoints of the tally, wired when they are first asked for."""
+        with self._guard:
+            if self._checkpoints is None:
+                from tallystick.checkpoints import CheckpointsContext
+
+                self._checkpoints = CheckpointsContext(self.store, self.gate)
+            return self._checkpoints
+
+    @cached_property
+    def outbound(self) -> Outbound:
+        """The way to the models of the tally."""
+        return outbound_of(
+            self.memory, self.settings, self.recorder, prices=self.prices, counter=self.counter
+        )
+
+    @cached_property
+    def working_sets(self) -> WorkingSets:
+        """The relevance of what a request has for a model, wired when it is first asked for."""
+        from tallystick.ranking import WorkingSets
+
+        return WorkingSets(
+            self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
+        )
+
     def wake(self) -> None:
         """Let the workers of this process, if it has any, look for work at once."""
         if self._background is not None:
@@ -382,9 +414,7 @@ class Services:
         self.memory.corpora.drop()
         self.memory.corpora.remove_erased()
         ANALYSES.clear()
-        self.working_sets = WorkingSets(
-            self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
-        )
+        vars(self).pop("working_sets", None)
         self.recorder.clear_caches()
 
     def close(self) -> None:
@@ -405,7 +435,7 @@ class Services:
             self.memory.corpora.drop,
             self.gate.flush,
             self.meter.flush,
-            *([] if self.index is None else [self.index.close]),
+            *(index.close for index in self._index if index is not None),
             self.store.database.close,
             self.recorder.close,
             # After the last write, which may have been the first of a run and so have taken it.

@@ -14,11 +14,7 @@ from tallystick.loading import late_names
 from tallystick.ports import Clock, Ids, SystemClock, TokenCounter, UuidIds
 from tallystick.records import (
     AccessDecision,
-    AccessToken,
     Actor,
-    Alert,
-    Backup,
-    Migration,
     PolicyRule,
     Scope,
     ToolClass,
@@ -42,6 +38,7 @@ if TYPE_CHECKING:
     from tallystick.jobs import Drained, Handler, Worker
     from tallystick.memory import Items
     from tallystick.memory.reconcile import Reconciled
+    from tallystick.records import AccessToken, Alert, Backup, Migration
     from tallystick.tally.approvals import BoundApprovals
     from tallystick.tally.async_view import AsyncBoundTally
     from tallystick.tally.corrections import Corrections
@@ -60,6 +57,7 @@ else:
             "jobs": "Drained Worker",
             "memory": "Items",
             "memory.reconcile": "Reconciled",
+            "records": "AccessToken Alert Backup Migration",
             "tally.approvals": "BoundApprovals",
             "tally.async_view": "AsyncBoundTally",
             "tally.corrections": "Corrections",
