@@ -17,6 +17,7 @@ from tallystick.errors import (
     InvalidInput,
     NotFound,
 )
+from tallystick.logs import get_logger
 from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Models, Reranker
@@ -351,8 +352,9 @@ class MemoryContext:
         except EmbeddingError as error:
             warning = f"stored without a vector ({type(error).__name__}); it is found by its words"
             is_known = isinstance(error, EmbedderUnavailable) and self._absence.is_set()
-            if isinstance(error, EmbedderUnavailable):
+            if isinstance(error, EmbedderUnavailable) and not is_known:
                 self._absence.set()
+                get_logger("embedding").warning("embedder.unavailable", error=type(error).__name__)
             return TextVectors([None] * len(texts), () if is_known else (warning,))
 
     def vector_for(self, memory: Memory) -> bytes | None:

@@ -196,7 +196,7 @@ class Services:
         self.gate = Gate(store, limits=settings.rate_limits)
         self.meter = OperationMeter(store.database, store.clock)
         self.embedder = GuardedEmbedder(choose_embedder(embedder, settings))
-        self._index: list[ChromaIndex | None] = []
+        self._index = _Index(store, settings, self.embedder)
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""
         self.extensions: tuple[Extension[Any], ...] = load_extensions()
@@ -215,7 +215,7 @@ class Services:
             store=store,
             gate=self.gate,
             embedder=self.embedder,
-            open_index=lambda: self.index,
+            open_index=self._index,
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             weights=options.get("weights") or settings.recall_weights,
@@ -322,13 +322,8 @@ class Services:
 
     @property
     def index(self) -> ChromaIndex | None:
-        """The index of vectors, opened when it is first asked for: its name is the fingerprint of
-        the embedder, for which the default one reads its files.
-        """
-        with self._guard:
-            if not self._index:
-                self._index.append(_open_index(self.store, self.settings, self.embedder))
-            return self._index[0]
+        """The index of vectors, where there is one."""
+        return self._index()
 
     @property
     def checkpoints(self) -> CheckpointsContext:
@@ -435,7 +430,7 @@ class Services:
             self.memory.corpora.drop,
             self.gate.flush,
             self.meter.flush,
-            *(index.close for index in self._index if index is not None),
+            self._index.close,
             self.store.database.close,
             self.recorder.close,
             # After the last write, which may have been the first of a run and so have taken it.
@@ -507,28 +502,46 @@ def _segment_files(store: Store) -> SegmentFiles | None:
     return None if tally_id is None else SegmentFiles(folder, tally_id)
 
 
-def _open_index(store: Store, settings: Settings, embedder: GuardedEmbedder) -> ChromaIndex | None:
-    """Return the index for the vectors of an embedder; None where there is none, and where the
-    embedder is away or not installed: then words and structure find, until the tally is opened
-    anew.
+class _Index:
+    """The index for the vectors of an embedder, opened when it is first asked for: its name is the
+    fingerprint of the embedder, for which the default one reads its files.
     """
-    try:
-        fingerprint = embedder.fingerprint
-    except EmbeddingError as error:
-        get_logger("embedding").warning("embedder.unavailable", error=type(error).__name__)
-        return None
-    with store.database.read() as connection:
-        layout = state_of(connection, fingerprint).layout
-    if settings.chroma is not None:
+
+    def __init__(self, store: Store, settings: Settings, embedder: GuardedEmbedder) -> None:
+        self._store, self._settings, self._embedder = store, settings, embedder
+        self._guard = threading.Lock()
+        self._opened: list[ChromaIndex | None] = []
+
+    def __call__(self) -> ChromaIndex | None:
+        """Return the index; None where there is none, and where the embedder is away or not
+        installed: then words and structure find, until the tally is opened anew.
+        """
+        with self._guard:
+            if not self._opened:
+                self._opened.append(self._open())
+            return self._opened[0]
+
+    def _open(self) -> ChromaIndex | None:
+        store, server = self._store, self._settings.chroma
+        try:
+            fingerprint = self._embedder.fingerprint
+        except EmbeddingError:
+            return None
+        with store.database.read() as connection:
+            layout = state_of(connection, fingerprint).layout
+        folder = store.location.folder if server is None else None
+        if server is None and (folder is None or store.database.unwritable is not None):
+            # Chroma writes where it is only asked. The database answers by itself.
+            return None
         return ChromaIndex(
-            fingerprint, database=store.database, server=settings.chroma, layout=layout
+            fingerprint, database=store.database, folder=folder, server=server, layout=layout
         )
-    if store.location.folder is None or store.database.unwritable is not None:
-        # Chroma writes where it is only asked. The database answers by itself.
-        return None
-    return ChromaIndex(
-        fingerprint, database=store.database, folder=store.location.folder, layout=layout
-    )
+
+    def close(self) -> None:
+        """Close the index if it was opened."""
+        for index in self._opened:
+            if index is not None:
+                index.close()
 
 
 def _token_folder(location: Location) -> Path:
