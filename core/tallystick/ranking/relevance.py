@@ -359,9 +359,7 @@ def _pool(
         rows = np.union1d(
             rows, proposals(np.where(corpus.alive, corpus.nearness(vector), 0.0), depth)
         )
-    rows = np.unique(
-        np.concatenate([rows, *(corpus.beside(rows, step) for step in (-2, -1, 1, 2))])
-    )
+    rows = np.unique(np.concatenate([rows, corpus.beside(rows, (-2, -1, 1, 2)).ravel()]))
     rows = rows[rows >= 0]
     rows = rows[corpus.alive[rows]]
     nearness = np.zeros(len(rows)) if vector is None else corpus.exact_nearness(vector, rows)
