@@ -217,28 +217,22 @@ def _recall(
     for scope in dict.fromkeys(scope_list):
         context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
+    found: _Found | None = None
     if analysed is None:
         with context.store.database.read() as connection, reading(connection):
             analysed = analyse(connection, context, scope_list, query, request, now)
-    # Two snapshots with the embedder between them: one that is slow or far away must not hold a
-    # reader.
-    vector = context.query_vector(analysed.meaning) if analysed.searched.corpora else None
-    with context.store.database.read() as connection, reading(connection):
-        ranking = _search(connection, context, analysed, vector, request, now)
-        decisions, candidates, rivals, held = _readable(
-            connection, context, actor, scope_list, analysed.searched.scopes, ranking, request, now
-        )
-        # A reranker and a budget choose among more than the limit.
-        chosen = (
-            candidates
-            if context.reranker is not None or request.budget is not None
-            else candidates[: request.limit]
-        )
-        refs = (
-            memories.source_refs(connection, [candidate.stored.doc for candidate in chosen])
-            if request.sources
-            else {}
-        )
+            if context.local_embedder:
+                vector = _vector_of(context, analysed)
+                found = _find(
+                    connection, context, actor, scope_list, analysed, vector, request, now
+                )
+    if found is None:
+        # Two snapshots with the embedder between them: one that is slow or far away must not hold a
+        # reader.
+        vector = _vector_of(context, analysed)
+        with context.store.database.read() as connection, reading(connection):
+            found = _find(connection, context, actor, scope_list, analysed, vector, request, now)
+    ranking, (decisions, candidates, rivals, held), chosen, refs = found
     best = max((candidate.ranked.score for candidate in candidates), default=0.0)
     hits = [
         _hit(
@@ -291,6 +285,47 @@ def _recall(
         ranking.confidence if candidates else 0.0,
         withheld,
     )
+
+
+def _vector_of(context: MemoryContext, analysed: AnalysedQuery) -> Vector | None:
+    return context.query_vector(analysed.meaning) if analysed.searched.corpora else None
+
+
+class _Found(NamedTuple):
+    ranking: _Ranking
+    readable: _Readable
+    chosen: list[RankedMemory]
+    refs: Mapping[int, Sequence[memories.SourceLink]]
+
+
+def _find(
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    scope_list: Sequence[Scope],
+    analysed: AnalysedQuery,
+    vector: Vector | None,
+    request: RecallRequest,
+    now: int,
+) -> _Found:
+    """Return the ranking, what of it the actor may read, and the sources of what is chosen."""
+    ranking = _search(connection, context, analysed, vector, request, now)
+    readable = _readable(
+        connection, context, actor, scope_list, analysed.searched.scopes, ranking, request, now
+    )
+    # A reranker and a budget choose among more than the limit.
+    chosen = (
+        readable.candidates
+        if context.reranker is not None or request.budget is not None
+        else readable.candidates[: request.limit]
+    )
+    if not request.sources:
+        return _Found(ranking, readable, chosen, {})
+    stored = [candidate.stored for candidate in chosen]
+    refs = {each.doc: each.links for each in stored if each.links is not None}
+    if others := [each.doc for each in stored if each.links is None]:
+        refs |= memories.source_refs(connection, others)
+    return _Found(ranking, readable, chosen, refs)
 
 
 class _Readable(NamedTuple):
@@ -382,7 +417,9 @@ def _load(
     """
     docs = [ranked.doc for ranked in ranking.ranked]
     first = docs if all_of else docs[: request.limit]
-    loaded = memories.get_docs(connection, first, within=within)
+    loaded = memories.get_docs(
+        connection, first, within=within, links=request.sources and not all_of
+    )
     if len(first) < len(docs) and not (
         len(loaded) == len(first)
         and all(
@@ -626,7 +663,7 @@ def _hit(
 ) -> Hit:
     memory, ranked = candidate.stored.memory, candidate.ranked
     piece = ranking.best_slices.get(candidate.stored.doc)
-    return Hit.model_construct(
+    return Hit.of_valid(
         memory=memory,
         score=_calibrate_score(ranked.score, best, ranking.confidence),
         signals=ranked.signals,
@@ -641,6 +678,7 @@ def _hit(
         duplicates=candidate.duplicates,
         contradicted_by=contradicted_by,
         held=held,
+        learned=None,
         passage=None if piece is None else _passage(memory, piece),
     )
 

@@ -179,6 +179,11 @@ class Candidates:
         return _join([answered_at_length(pool.corpus, pool.rows) for pool in self.pools])
 
     @cached_property
+    def has_long_answers(self) -> bool:
+        """True if one of them is such a turn."""
+        return bool(self.in_long_answers.any())
+
+    @cached_property
     def by_assistant(self) -> Flags:
         """True for what an assistant said."""
         return self.spoken_by(is_assistant)
@@ -217,8 +222,9 @@ class Candidates:
         likest = self.own_likest
         own = np.vstack([likest, np.zeros((1, likest.shape[1]))])
         for step, places in self.beside.items():
-            # The page of an assistant has a word for every question.
-            places = np.where(self.in_long_answers, -1, places)
+            if self.has_long_answers:
+                # The page of an assistant has a word for every question.
+                places = np.where(self.in_long_answers, -1, places)
             likest = np.maximum(likest, (_NEAR if abs(step) == 1 else _FAR) * own[places])
         return likest
 
@@ -283,7 +289,7 @@ def _neighbours(candidates: Candidates, score: Floats) -> Floats:
     others = np.append(score - score.mean(), 0.0)
     total = np.zeros(len(score))
     for step, places in candidates.beside.items():
-        if abs(step) == 2:
+        if abs(step) == 2 and candidates.has_long_answers:
             # Two turns on from a page is another matter.
             places = np.where(candidates.in_long_answers, -1, places)
         total += others[places] / abs(step)
@@ -328,6 +334,8 @@ def _speaker(candidates: Candidates, score: Floats) -> Floats | None:
 def _long_answers(candidates: Candidates, score: Floats) -> Floats:
     import numpy as np
 
+    if not candidates.has_long_answers:
+        return np.zeros(len(candidates))
     pages = (candidates.in_long_answers & candidates.by_assistant).astype("f8")
     if not pages.any():
         return pages
