@@ -217,22 +217,24 @@ def _recall(
     for scope in dict.fromkeys(scope_list):
         context.gate.require(actor, "read", scope)
     now = context.store.clock.now()
-    found: _Found | None = None
     if analysed is None:
         with context.store.database.read() as connection, reading(connection):
             analysed = analyse(connection, context, scope_list, query, request, now)
-            if context.local_embedder:
-                vector = _vector_of(context, analysed)
-                found = _find(
-                    connection, context, actor, scope_list, analysed, vector, request, now
-                )
-    if found is None:
-        # Two snapshots with the embedder between them: one that is slow or far away must not hold a
-        # reader.
-        vector = _vector_of(context, analysed)
-        with context.store.database.read() as connection, reading(connection):
-            found = _find(connection, context, actor, scope_list, analysed, vector, request, now)
-    ranking, (decisions, candidates, rivals, held), chosen, refs = found
+    # Two snapshots with the embedder between them: one that is slow or far away must not hold a
+    # reader.
+    vector = context.query_vector(analysed.meaning) if analysed.searched.corpora else None
+    with context.store.database.read() as connection, reading(connection):
+        ranking = _search(connection, context, analysed, vector, request, now)
+        decisions, candidates, rivals, held = _readable(
+            connection, context, actor, scope_list, analysed.searched.scopes, ranking, request, now
+        )
+        # A reranker and a budget choose among more than the limit.
+        chosen = (
+            candidates
+            if context.reranker is not None or request.budget is not None
+            else candidates[: request.limit]
+        )
+        refs = _sources_of(connection, chosen) if request.sources else {}
     best = max((candidate.ranked.score for candidate in candidates), default=0.0)
     hits = [
         _hit(
@@ -287,45 +289,15 @@ def _recall(
     )
 
 
-def _vector_of(context: MemoryContext, analysed: AnalysedQuery) -> Vector | None:
-    return context.query_vector(analysed.meaning) if analysed.searched.corpora else None
-
-
-class _Found(NamedTuple):
-    ranking: _Ranking
-    readable: _Readable
-    chosen: list[RankedMemory]
-    refs: Mapping[int, Sequence[memories.SourceLink]]
-
-
-def _find(
-    connection: Connection,
-    context: MemoryContext,
-    actor: Actor,
-    scope_list: Sequence[Scope],
-    analysed: AnalysedQuery,
-    vector: Vector | None,
-    request: RecallRequest,
-    now: int,
-) -> _Found:
-    """Return the ranking, what of it the actor may read, and the sources of what is chosen."""
-    ranking = _search(connection, context, analysed, vector, request, now)
-    readable = _readable(
-        connection, context, actor, scope_list, analysed.searched.scopes, ranking, request, now
-    )
-    # A reranker and a budget choose among more than the limit.
-    chosen = (
-        readable.candidates
-        if context.reranker is not None or request.budget is not None
-        else readable.candidates[: request.limit]
-    )
-    if not request.sources:
-        return _Found(ranking, readable, chosen, {})
+def _sources_of(
+    connection: Connection, chosen: Sequence[RankedMemory]
+) -> dict[int, Sequence[memories.SourceLink]]:
+    """Return the sources of memories, most of which were read with theirs."""
     stored = [candidate.stored for candidate in chosen]
-    refs = {each.doc: each.links for each in stored if each.links is not None}
+    links = {each.doc: each.links for each in stored if each.links is not None}
     if others := [each.doc for each in stored if each.links is None]:
-        refs |= memories.source_refs(connection, others)
-    return _Found(ranking, readable, chosen, refs)
+        links |= memories.source_refs(connection, others)
+    return links
 
 
 class _Readable(NamedTuple):
