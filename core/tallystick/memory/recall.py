@@ -117,6 +117,19 @@ class Recalled(Sequence[Hit]):
         return iter(self.hits)
 
 
+def places_of(hits: Iterable[Hit]) -> Iterator[dict[str, list[int]]]:
+    """Yield for each hit its place in a conversation, where it has one: the conversations are
+    numbered as they come up, because their ids are texts of others.
+    """
+    numbers: dict[str, int] = {}
+    for hit in hits:
+        conversation, position = hit.memory.conversation, hit.memory.position
+        if conversation is None or position is None:
+            yield {}
+        else:
+            yield {"turn": [numbers.setdefault(conversation, len(numbers)), position]}
+
+
 def recall(
     context: MemoryContext,
     actor: Actor,

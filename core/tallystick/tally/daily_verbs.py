@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import Field, SkipValidation
+from pydantic import Field
 
 from tallystick import memory
 from tallystick.errors import InvalidInput
@@ -22,7 +22,6 @@ from tallystick.records import (
     CompilationRequest,
     CompileConfig,
     CompiledContext,
-    ContextItem,
     ContextPack,
     Coverage,
     EdgeKind,
@@ -33,6 +32,7 @@ from tallystick.records import (
     Limit,
     MemoryId,
     Moment,
+    PackItem,
     PolicyRule,
     Retention,
     Scope,
@@ -55,20 +55,16 @@ from tallystick.records.arguments import (
     StatusFilter,
 )
 from tallystick.records.memory import ScopeName
-from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.memory_view import (
     MemoryView,
     TokenBudget,
     TokenModel,
-    pack_items,
-    record_pack,
 )
 
 if TYPE_CHECKING:
     from tallystick.memory import WorkingMemory
     from tallystick.recorder import Run
     from tallystick.tally.compiling import Candidate, CandidateItems
-    from tallystick.tally.enforcement import AllowedModelCall, AllowedToolCall
     from tallystick.tally.observed_calls import ObservedCall
 else:
     # What few processes do, such as compiling and checking calls, loads when it is first done.
@@ -78,23 +74,13 @@ else:
             "memory": "WorkingMemory",
             "recorder": "Run",
             "tally.compiling": "Candidate CandidateItems",
-            "tally.enforcement": "AllowedModelCall AllowedToolCall",
         },
     )
-
-Fact = Annotated[str | None, SkipValidation]
-"""A fact that a runtime states of a call, as it states it: what is no text never fits a rule that
-allows.
-"""
-
-InputSchema = Annotated[JsonObject | None, SkipValidation]
 
 V = TypeVar("V", bound=MemoryView)
 
 _ABOUT = 200
 """Memories about a name that a pack chooses from, the newest."""
-_DIRECT = "direct call"
-"""The piece that enforces where an application checks a call itself."""
 
 
 class JoinedRun(NamedTuple):
@@ -366,12 +352,12 @@ def pack(
             query,
             budget_tokens=budget_tokens,
             counter=view._services.counter(model),
-            working=pack_items(view._working_of_run(readable)),
+            working=_pack_items(view._working_of_run(readable)),
             home=view.scope,
             session=session,
             named=named,
         )
-        record_pack(call, {"query": query}, packed)
+        _record_pack(call, {"query": query}, packed)
     return packed
 
 
@@ -409,13 +395,23 @@ def wake(
             readable,
             budget_tokens=budget_tokens,
             counter=view._services.counter(model),
-            working=pack_items(view._working_of_run(readable)),
+            working=_pack_items(view._working_of_run(readable)),
             home=view.scope,
             session=session,
             project=project,
         )
-        record_pack(call, {} if project is None else {"project": project}, pack)
+        _record_pack(call, {} if project is None else {"project": project}, pack)
     return pack
+
+
+def _record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
+    ids = [item.id for item in pack.items if item.chosen_as != "working"]
+    summary = {"memories": ids, "tokens": pack.tokens}
+    call.record("memory_read", {**request, "items": ids}, summary=summary)
+
+
+def _pack_items(working: WorkingMemory | None) -> tuple[PackItem, ...]:
+    return () if working is None else working.pack_items()
 
 
 def _scope_of_project(view: MemoryView, project: str, readable: Sequence[Scope]) -> list[Scope]:
@@ -615,108 +611,3 @@ def join_run(view: MemoryView, agent_name: str, **options: Any) -> JoinedRun:
             active.add_surface(view.actor.surface)
             return JoinedRun(active, is_own=False)
     return JoinedRun(run(view, agent_name, **options), is_own=True)
-
-
-def check_tool_call(
-    view: MemoryView,
-    name: str,
-    arguments: Any = None,
-    *,
-    input_schema: InputSchema = None,
-    tool_class: Fact = None,
-    tool_call_id: Fact = None,
-    approval_token: str | None = None,
-    provider: Fact = None,
-    model: Fact = None,
-    task_type: Fact = None,
-    environment: Fact = None,
-    sensitivity: Fact = None,
-    piece: str = _DIRECT,
-) -> AllowedToolCall:
-    """Check a tool call against the rules of the tally, before the tool runs.
-
-    Run the tool with the `arguments` of the answer, a copy that nobody changes, and give its
-    result to `result`, which a rule may have cleaned. Inside a run the check is recorded.
-    `input_schema` is the tool's JSON Schema, by which `arguments` as a model wrote them are
-    read first: validated strictly, with its defaults. Raises ActionDenied, ApprovalRequired,
-    TokenRefused, Denied, or InvalidInput for arguments that the schema refuses, or that have
-    no JSON form where a rule needs one.
-    """
-    from tallystick.tally.enforcement import AllowedToolCall, check_call, copied_arguments
-
-    if input_schema is not None:
-        from tallystick.policy.tool_schemas import read_by_schema
-
-        arguments = read_by_schema(input_schema, arguments)
-    if not view._services.call_rules.of("tool_call"):
-        return AllowedToolCall(checked=arguments)
-    facts = CallFacts(
-        "tool_call",
-        name,
-        copied_arguments(arguments),
-        tool_class=tool_class,
-        call_id=tool_call_id,
-        provider=provider,
-        model=model,
-        task_type=task_type,
-        environment=environment,
-        sensitivity=sensitivity,
-    )
-    return check_call(view, AllowedToolCall, facts, piece, approval_token)
-
-
-def check_model_call(
-    view: MemoryView,
-    *,
-    provider: Fact = None,
-    model: Fact = None,
-    request: Any = None,
-    call_id: Fact = None,
-    approval_token: str | None = None,
-    task_type: Fact = None,
-    environment: Fact = None,
-    sensitivity: Fact = None,
-    piece: str = _DIRECT,
-    items: Annotated[Iterable[ContextItem], SkipValidation] = (),
-    tools: Annotated[Iterable[ToolSpec], SkipValidation] = (),
-) -> AllowedModelCall:
-    """Check a model call against the rules of the tally, before the request is sent.
-
-    `items` and `tools` are the parts of a request that nothing has compiled: it is refused
-    (`not_enforced`) where a rule over context items would keep one of them from the model.
-
-    An approval is bound to the exact `request`. Send the `request` of the answer, a copy that
-    nobody changes, cleaned where a rule wants that; where you give none, give each text to
-    `clean`. Inside a run the check is recorded. Raises ActionDenied, ApprovalRequired,
-    TokenRefused, Denied, InvalidInput.
-    """
-    from tallystick.tally.enforcement import (
-        AllowedModelCall,
-        check_call,
-        copied_arguments,
-        refuse_withheld,
-    )
-
-    refuse_withheld(
-        view,
-        items,
-        tools,
-        provider=provider,
-        model=model,
-        task_type=task_type,
-        environment=environment,
-    )
-    if not view._services.call_rules.of("model_call"):
-        return AllowedModelCall(checked=request)
-    facts = CallFacts(
-        "model_call",
-        model,
-        copied_arguments(request),
-        call_id=call_id,
-        provider=provider,
-        model=model,
-        task_type=task_type,
-        environment=environment,
-        sensitivity=sensitivity,
-    )
-    return check_call(view, AllowedModelCall, facts, piece, approval_token)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -21,7 +21,6 @@ from tallystick.records import (
     MOST_RESULTS,
     Actor,
     Change,
-    ContextPack,
     HistoryEntry,
     Hit,
     IdOf,
@@ -34,7 +33,6 @@ from tallystick.records import (
     Moment,
     NewMemory,
     Occasion,
-    PackItem,
     Remembered,
     Scope,
     SourceId,
@@ -397,7 +395,7 @@ class MemoryView:
         whether the best is likely to answer, and `only_confident` gives nothing where it is not:
         `found.withheld` counts what was found. Raises Denied and InvalidInput.
         """
-        from tallystick.memory.recall import recall
+        from tallystick.memory.recall import places_of, recall
 
         self._admit("read")
         readable = self._scopes(scopes)
@@ -446,7 +444,7 @@ class MemoryView:
                         "signals": hit.signals,
                         **place,
                     }
-                    for hit, place in zip(recalled, _places_of(recalled), strict=True)
+                    for hit, place in zip(recalled, places_of(recalled), strict=True)
                 ]
                 summary: dict[str, Any] = {
                     "path": recalled.path,
@@ -691,26 +689,3 @@ class Part:
 
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         return self._view._full_id(kinds, text)
-
-
-def record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
-    ids = [item.id for item in pack.items if item.chosen_as != "working"]
-    summary = {"memories": ids, "tokens": pack.tokens}
-    call.record("memory_read", {**request, "items": ids}, summary=summary)
-
-
-def pack_items(working: WorkingMemory | None) -> tuple[PackItem, ...]:
-    return () if working is None else working.pack_items()
-
-
-def _places_of(hits: Iterable[Hit]) -> Iterator[dict[str, list[int]]]:
-    """Yield for each hit its place in a conversation, where it has one: the conversations are
-    numbered as they come up, because their ids are texts of others.
-    """
-    numbers: dict[str, int] = {}
-    for hit in hits:
-        conversation, position = hit.memory.conversation, hit.memory.position
-        if conversation is None or position is None:
-            yield {}
-        else:
-            yield {"turn": [numbers.setdefault(conversation, len(numbers)), position]}

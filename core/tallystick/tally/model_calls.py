@@ -31,7 +31,8 @@ from tallystick.records import (
     PolicyRule,
     StepStatus,
 )
-from tallystick.tally.daily_verbs import check_model_call, compile_again, join_run
+from tallystick.tally.call_checks import check_model_call
+from tallystick.tally.daily_verbs import compile_again, join_run
 from tallystick.tally.memory_view import MemoryView
 from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tokens.prices import cost_of
