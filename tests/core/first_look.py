@@ -138,7 +138,8 @@ FIRST_LOOK = {
     "test_costs.py": "ranking/analyses",
     "ranking/test_ranking.py": "ranking/languages ranking/relevance ranking/vectors ranking/words",
     "recorder/test_payloads.py": "recorder/chain recorder/context recorder/current "
-    "recorder/pending recorder/run recorder/write_queue storage/rows/payloads storage/rows/recordings",
+    "recorder/pending recorder/run recorder/write_queue storage/rows/payloads "
+    "storage/rows/recordings",
     "recorder/test_verify.py": "recorder/receipts recorder/recordings",
     "recorder/test_bundle.py": "recorder/signing",
     "recorder/test_replay.py": "recorder/answers tally/recordings",
