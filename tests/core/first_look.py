@@ -56,8 +56,8 @@ FIRST_LOOK = {
     "kit/test_enforcement.py": "tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages",
     "memory/test_working_set.py": "memory/session_state memory/unusual ranking/information",
-    "memory/test_recall.py": "memory/context ranking/order ranking/corpus ranking/question "
-    "ranking/signals ranking/vocabulary ranking/weights storage/index/search",
+    "memory/test_recall.py": "memory/context memory/recalled ranking/order ranking/corpus "
+    "ranking/question ranking/signals ranking/vocabulary ranking/weights storage/index/search",
     "memory/test_large_scopes.py": "memory/candidates memory/searched memory/recall_request "
     "ranking/frozen ranking/segment storage/index/corpus_cache storage/index/segment_files "
     "storage/index/segments",

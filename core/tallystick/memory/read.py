@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tallystick.access import is_expired, replacements, visible_docs
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.recall_request import RecallRequest, require_answerable
+from tallystick.memory.recalled import Recalled
 from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.records import AccessDecision, Actor, HeldChange, Hit, Memory, MemoryState, Scope
 from tallystick.storage import Connection
 from tallystick.storage.index import search
 from tallystick.storage.rows import items, memories, scopes
-
-if TYPE_CHECKING:
-    from tallystick.memory.recall import Recalled
 
 _WORDS: dict[str, Any] = {
     "content": "",
@@ -190,7 +188,6 @@ def newest(
     """
     from tallystick.memory.contradictions import contradictions
     from tallystick.memory.held_changes import held_changes
-    from tallystick.memory.recall import Recalled
 
     require_answerable(request)
     for scope in dict.fromkeys(scope_list):

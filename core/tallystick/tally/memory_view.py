@@ -14,7 +14,9 @@ from tallystick.access import full_id
 from tallystick.errors import InvalidInput
 from tallystick.loading import late_names
 from tallystick.memory.context import labels_asked
+from tallystick.memory.documents import Document, NewMemories
 from tallystick.memory.fields import labels_of
+from tallystick.memory.recalled import Recalled, places_of
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import current_run
 from tallystick.records import (
@@ -79,8 +81,6 @@ from tallystick.tally.spellings import respell_argument
 if TYPE_CHECKING:
     from tallystick.access import Approvals
     from tallystick.memory import WorkingMemory
-    from tallystick.memory.documents import Document, NewMemories
-    from tallystick.memory.recall import Recalled
     from tallystick.recorder import Recordings
 else:
     __getattr__ = late_names(
@@ -88,8 +88,6 @@ else:
         {
             "access": "Approvals",
             "memory": "WorkingMemory",
-            "memory.documents": "Document NewMemories",
-            "memory.recall": "Recalled",
         },
     )
 
@@ -395,7 +393,7 @@ class MemoryView:
         whether the best is likely to answer, and `only_confident` gives nothing where it is not:
         `found.withheld` counts what was found. Raises Denied and InvalidInput.
         """
-        from tallystick.memory.recall import places_of, recall
+        from tallystick.memory.recall import recall
 
         self._admit("read")
         readable = self._scopes(scopes)
