@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, cast
 
 
 @contextmanager
@@ -51,6 +52,25 @@ class Late:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loaded, name)
+
+
+class _LatePattern:
+    """A regular expression that is compiled when a member of it is first asked for."""
+
+    def __init__(self, pattern: str, flags: int) -> None:
+        self.pattern, self._asked = pattern, flags
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(re.compile(self.pattern, self._asked), name)
+        setattr(self, name, value)
+        return value
+
+
+def late_pattern(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a regular expression, of which the methods may be used: a process that never reads a
+    text compiles none.
+    """
+    return cast("re.Pattern[str]", _LatePattern(pattern, flags))
 
 
 def late_names(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:

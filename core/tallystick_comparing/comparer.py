@@ -12,11 +12,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tallystick.embedding import GuardedEmbedder
 from tallystick.errors import EmbeddingError, InvalidInput, SettingsError, TallystickError
-from tallystick.jobs.embedding import Unembedded, unembedded
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext, RecallRequest
 from tallystick.memory.recall import Recalled, recall
@@ -26,8 +25,10 @@ from tallystick.storage import Connection
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import memories
 from tallystick.tally.models import choose_embedder
-from tallystick.upkeep import alerts
 from tallystick_comparing.comparisons import Pair, count_question, judge, read, save
+
+if TYPE_CHECKING:
+    from tallystick.jobs.embedding import Unembedded
 
 CHANGEABLE = ("embedder", "graph", "large_scope", "recall_weights", "vector_search")
 """The settings that a candidate may change."""
@@ -177,7 +178,10 @@ class Comparer:
         changed = context.store.database.write(unit, name="compare", writes=Writes.of(TALLY))
         if changed is not None and changed.state == "reverted":
             text = f"the candidate was taken back: {', '.join(changed.breach) or 'it was slow'}"
-            alerts.raise_alert(context, "candidate_reverted", text, comparison=changed.id)
+            # Each process that recalls loads this file, and few compare.
+            from tallystick.upkeep.alerts import raise_alert
+
+            raise_alert(context, "candidate_reverted", text, comparison=changed.id)
         with self._guard:
             self._read_at = float("-inf")
 
@@ -270,6 +274,8 @@ def candidate_of(context: MemoryContext, overrides: JsonObject) -> MemoryContext
 
 def lacking(context: MemoryContext, candidate: MemoryContext) -> list[Unembedded]:
     """Return the scopes with texts that have no vector of the candidate's embedder yet."""
+    from tallystick.jobs.embedding import unembedded
+
     if candidate.embedder is context.embedder:
         return []
     with context.store.database.read() as connection:

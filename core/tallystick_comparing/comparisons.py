@@ -11,16 +11,21 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tallystick.errors import StateConflict
-from tallystick.jobs import TALLY_ACTOR
+from tallystick.loading import Late
 from tallystick.memory import MemoryContext
 from tallystick.records import ComparedRun, Comparison, JsonObject
 from tallystick.records.times import MINUTE
 from tallystick.storage import Connection
 from tallystick.storage.rows import settings_rows
-from tallystick.upkeep.jobs import note_repair
+from tallystick.storage.rows.jobs import TALLY_ACTOR
+
+if TYPE_CHECKING:
+    from tallystick.upkeep.jobs import note_repair
+else:
+    note_repair = Late("tallystick.upkeep.jobs:note_repair")
 
 GREEN_RUNS = 3
 RUN = 20

@@ -56,8 +56,8 @@ FIRST_LOOK = {
     "kit/test_enforcement.py": "tally/call_rules tally/enforcement",
     "memory/test_packs.py": "memory/passages",
     "memory/test_working_set.py": "memory/session_state memory/unusual ranking/information",
-    "memory/test_recall.py": "memory/context ranking/order ranking/corpus ranking/question "
-    "ranking/signals ranking/vocabulary storage/index/search",
+    "memory/test_recall.py": "memory/context memory/recalled ranking/order ranking/corpus "
+    "ranking/question ranking/signals ranking/vocabulary ranking/weights storage/index/search",
     "memory/test_large_scopes.py": "memory/candidates memory/searched memory/recall_request "
     "ranking/frozen ranking/segment storage/index/corpus_cache storage/index/segment_files "
     "storage/index/segments",
@@ -137,8 +137,9 @@ FIRST_LOOK = {
     "storage/engine/test_database.py": "storage/engine/database_errors storage/engine/dialects",
     "test_costs.py": "ranking/analyses",
     "ranking/test_ranking.py": "ranking/languages ranking/relevance ranking/vectors ranking/words",
-    "recorder/test_payloads.py": "recorder/chain recorder/context recorder/pending recorder/run "
-    "recorder/write_queue storage/rows/payloads storage/rows/recordings",
+    "recorder/test_payloads.py": "recorder/chain recorder/context recorder/current "
+    "recorder/pending recorder/run recorder/write_queue storage/rows/payloads "
+    "storage/rows/recordings",
     "recorder/test_verify.py": "recorder/receipts recorder/recordings",
     "recorder/test_bundle.py": "recorder/signing",
     "recorder/test_replay.py": "recorder/answers tally/recordings",
@@ -150,7 +151,7 @@ FIRST_LOOK = {
     "memory/test_isolation.py": "storage/rows/access_log",
     "tally/test_tally_contract.py": "tally/services tally/tally testing/tally_contract",
     "tally/test_bad_input.py": "tally/memory_view",
-    "tally/test_spellings.py": "tally/daily_verbs",
+    "tally/test_spellings.py": "tally/call_checks tally/daily_verbs",
     "tally/test_keep_turn.py": "tally/kept_turns tally/observed_calls",
     "compiler/test_approvals.py": "tally/compiling",
     "storage/rows/test_idempotency.py": "tally/operator",

@@ -82,3 +82,40 @@ def test_a_late_function_and_a_late_name_load_their_file_when_they_are_asked_for
         "Scope",
         "module 'tallystick.records' has no attribute 'Nothing'",
     ]
+
+
+_COMPILES = """
+import re
+from tallystick.loading import late_pattern
+compiled, compile = [], re.compile
+re.compile = lambda pattern, flags=0: compiled.append(pattern) or compile(pattern, flags)
+word = late_pattern("[a-z]+", re.IGNORECASE)
+print(word.pattern, compiled)
+print(word.sub("-", "a B c"), word.fullmatch("Heron")[0], set(compiled))
+"""
+
+
+def test_a_late_pattern_is_compiled_when_a_text_is_first_read_by_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _COMPILES], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines() == ["[a-z]+ []", "- - - Heron {'[a-z]+'}"]
+
+
+_LISTS = """
+import sys
+import tallystick.records
+loaded = lambda: sorted(name for name in sys.modules if name.startswith("tallystick.records."))
+print(loaded())
+tallystick.records.Scope
+print("tallystick.records.identity" in loaded(), "tallystick.records.synthesis" in loaded())
+"""
+
+
+def test_records_load_with_the_first_name_of_their_file() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _LISTS], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines() == ["[]", "True False"]

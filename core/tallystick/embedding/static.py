@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import EmbedderUnavailable
 
@@ -49,14 +49,15 @@ _SLICE = 8192
 class Table:
     """A row for each word piece, and the tokenizer that cuts texts into them."""
 
-    rows: NDArray[np.float32]
+    rows: NDArray[np.floating[Any]]
+    """As exact as its file has them: those of a text are widened when they are gathered."""
     tokenizer: Tokenizer
     _of_word: Callable[[str], list[int]]
     _space: int | None
     """The row of the piece that a space behind the last word is."""
 
     @classmethod
-    def of(cls, rows: NDArray[np.float32], tokenizer: Tokenizer) -> Table:
+    def of(cls, rows: NDArray[np.floating[Any]], tokenizer: Tokenizer) -> Table:
         """Return the table with a memory for the pieces of the words used last."""
 
         def of_word(word: str) -> list[int]:
@@ -105,13 +106,18 @@ class Table:
             )
             if not ids:
                 continue
-            total = np.add.reduce(self.rows.take(ids[:_SLICE], axis=0), axis=0)
+            total = self._sum(ids[:_SLICE])
             for start in range(_SLICE, len(ids), _SLICE):
-                total += np.add.reduce(self.rows.take(ids[start : start + _SLICE], axis=0), axis=0)
+                total += self._sum(ids[start : start + _SLICE])
             length = math.sqrt(total.dot(total))
             if length > 0:
                 np.divide(total, length, out=result[place])
         return result
+
+    def _sum(self, ids: list[int]) -> NDArray[np.float32]:
+        rows = self.rows.take(ids, axis=0)
+        total: NDArray[np.float32] = rows.astype("float32", copy=False).sum(axis=0)
+        return total
 
 
 class StaticEmbedder:
@@ -201,7 +207,7 @@ def _load() -> Table:
     weights, tokenizer = _file(_WEIGHTS), _file(_TOKENIZER)
     try:
         with safe_open(weights, framework="np") as tensors:
-            rows = np.ascontiguousarray(tensors.get_tensor("embedding.weight"), dtype=np.float32)
+            rows = np.ascontiguousarray(tensors.get_tensor("embedding.weight"))
         parsed = Tokenizer.from_str(tokenizer.read_text(encoding="utf-8"))
     except (OSError, ValueError, SafetensorError) as error:
         raise EmbedderUnavailable(

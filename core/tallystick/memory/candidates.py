@@ -167,12 +167,15 @@ def pool_of(
                 own -= near[by_days]
             by_days = by_days[np.argsort(-own, kind="stable")[:_OF_DAYS]]
         rows = np.union1d(rows, by_days)
-    beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]
-    rows = np.unique(np.concatenate([rows, *beside]))
+    beside = corpus.beside(rows, (-2, -1, 1, 2))
+    rows = np.unique(np.concatenate([rows, beside.ravel()]))
     rows = rows[rows >= 0]
     rows = rows[allowed[rows]]
     if vector is None:
         nearness = np.zeros(len(rows))
+    elif near is not None and corpus.is_near_exactly:
+        nearness = near[rows]
+        nearness[nearness > -2] = nearness[nearness > -2].clip(-1.0, 1.0)
     elif proposed is None and not corpus.is_sketched:
         nearness = corpus.exact_nearness(vector, rows)
     else:

@@ -17,6 +17,7 @@ from tallystick.errors import (
     InvalidInput,
     NotFound,
 )
+from tallystick.logs import get_logger
 from tallystick.memory.fields import INDEX, texts_of_item
 from tallystick.policy.redaction import Redactor
 from tallystick.ports import Embedder, Models, Reranker
@@ -26,12 +27,9 @@ from tallystick.records import (
     AccessKind,
     Actor,
     EdgeKind,
-    Explored,
-    Extraction,
     JsonObject,
     Memory,
     NewMemory,
-    Proposal,
     Scope,
     SecretsInMemory,
     SourceRef,
@@ -50,6 +48,7 @@ if TYPE_CHECKING:
 
     from tallystick.embedding import GuardedEmbedder
     from tallystick.memory.recall_request import RecallRequest
+    from tallystick.records import Explored, Extraction, Proposal
 
 _SESSIONS = 1_024
 """Sessions whose state is kept by this process alone; the oldest go first."""
@@ -156,7 +155,7 @@ class SessionStates:
                 self._states.popitem(last=False)
 
 
-Explore = Callable[["MemoryContext", Actor, Scope, "str | Scope | None", int, int], Explored]
+Explore = Callable[["MemoryContext", Actor, Scope, "str | Scope | None", int, int], "Explored"]
 """Looks around in a scope by the `around`, `depth` and `limit` of `explore`."""
 
 
@@ -217,7 +216,7 @@ class MemoryContext:
     store: Store
     gate: Gate
     embedder: Embedder
-    index: ChromaIndex | None
+    open_index: Callable[[], ChromaIndex | None]
     local_embedder: bool
     """True if the embedder runs here: then its vector commits with the text, else embedding is a
     job.
@@ -277,6 +276,11 @@ class MemoryContext:
             return None
 
     @property
+    def index(self) -> ChromaIndex | None:
+        """The index of vectors of the embedder, where there is one."""
+        return self.open_index()
+
+    @property
     def uses_chroma(self) -> bool:
         """True if recall may ask Chroma."""
         return self.vector_search != "exact"
@@ -316,7 +320,9 @@ class MemoryContext:
             origin=self.origin or self,
         )
         if embedder is not None:
-            return replace(other, embedder=embedder, local_embedder=embedder.local, index=None)
+            return replace(
+                other, embedder=embedder, local_embedder=embedder.local, open_index=lambda: None
+            )
         # One cache of single words for both: what is dropped from one would stay in the other.
         other.__dict__["word_vectors"] = self.word_vectors
         return other
@@ -346,8 +352,9 @@ class MemoryContext:
         except EmbeddingError as error:
             warning = f"stored without a vector ({type(error).__name__}); it is found by its words"
             is_known = isinstance(error, EmbedderUnavailable) and self._absence.is_set()
-            if isinstance(error, EmbedderUnavailable):
+            if isinstance(error, EmbedderUnavailable) and not is_known:
                 self._absence.set()
+                get_logger("embedding").warning("embedder.unavailable", error=type(error).__name__)
             return TextVectors([None] * len(texts), () if is_known else (warning,))
 
     def vector_for(self, memory: Memory) -> bytes | None:

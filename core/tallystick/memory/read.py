@@ -8,12 +8,9 @@ from typing import Any
 
 from tallystick.access import is_expired, replacements, visible_docs
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.contradictions import contradictions
 from tallystick.memory.fields import STORE_ITEM
-from tallystick.memory.held_changes import held_changes
-from tallystick.memory.passages import memory_for_model
-from tallystick.memory.recall import Recalled
 from tallystick.memory.recall_request import RecallRequest, require_answerable
+from tallystick.memory.recalled import Recalled
 from tallystick.memory.supersession import freshness_of, is_current
 from tallystick.records import AccessDecision, Actor, HeldChange, Hit, Memory, MemoryState, Scope
 from tallystick.storage import Connection
@@ -132,6 +129,8 @@ def text_for_model(
     """Return the text of a memory without secrets, while it is at this version and may be read;
     nothing is logged.
     """
+    from tallystick.memory.passages import memory_for_model
+
     with context.store.database.read() as connection:
         memory = _standing(connection, context, actor, memory_id, version)
     return None if memory is None else memory_for_model(context.redactor, memory).content
@@ -187,6 +186,9 @@ def newest(
     marked as history. Nothing answers a question that was not asked: scores are 0, so that
     `min_score` and `only_confident` leave nothing. Raises Denied and InvalidInput, as `recall`.
     """
+    from tallystick.memory.contradictions import contradictions
+    from tallystick.memory.held_changes import held_changes
+
     require_answerable(request)
     for scope in dict.fromkeys(scope_list):
         context.gate.require(actor, "read", scope)

@@ -4,13 +4,13 @@ order with its reasons.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from tallystick.access import is_expired
-from tallystick.costs import Cost, measured
+from tallystick.costs import measured
 from tallystick.errors import ReadOnlyTally, StorageError
 from tallystick.memory.candidates import (
     BY_SIGNS,
@@ -23,6 +23,7 @@ from tallystick.memory.context import MemoryContext, SignalRequest, searchable
 from tallystick.memory.contradictions import ContradictedBy, contradictions
 from tallystick.memory.held_changes import Held, held_changes
 from tallystick.memory.recall_request import RecallRequest, require_answerable
+from tallystick.memory.recalled import Recalled
 from tallystick.memory.searched import SearchedScopes, corpora_of, searched_scopes
 from tallystick.memory.supersession import (
     RankedMemory,
@@ -41,14 +42,13 @@ from tallystick.ranking import (
     RecallWeights,
     ask,
     best_slices,
-    confidence,
     names_source,
     passage_of,
     rank,
 )
+from tallystick.ranking.confidence import confidence
 from tallystick.ranking.segment import NEVER
 from tallystick.records import AccessDecision, Actor, HeldChange, Hit, Memory, Scope, SourceRef
-from tallystick.records.escaping import html_of
 from tallystick.storage import Connection
 from tallystick.storage.index.segments import SegmentDamaged, SegmentGone, reading
 from tallystick.storage.rows import memories
@@ -69,52 +69,6 @@ _RERANKED = 50
 """The best hits that are loaded for a reranker."""
 _SPARE = 5
 """The hits that are loaded beyond the limit."""
-
-
-@dataclass(frozen=True)
-class Recalled(Sequence[Hit]):
-    """Hits, best first: a sequence of them, with the way in which they were found."""
-
-    hits: tuple[Hit, ...]
-    path: str
-    """The search by vectors: `exact`, `chroma` or `none`; behind `database, ` where part of the
-    scopes' text was read from there, which also has `2000 by signs`: the number of memories that
-    the signs of their vectors proposed. Several where scopes were searched in several ways.
-    """
-    candidates: int
-    """The number of memories that were scored."""
-    warnings: tuple[str, ...] = ()
-    confidence: float = 0.0
-    """How likely it is that they answer the query, between 0 and 1; the score of the best."""
-    withheld: int = 0
-    """The hits that were found and not given, because `only_confident` asked for likely ones."""
-    cost: Cost = field(default_factory=Cost, compare=False)
-    """What it took to find them, in this process."""
-
-    @property
-    def confident(self) -> bool:
-        """True if what was found is likely to answer the query. Adapters show nothing else."""
-        return self.confidence >= CONFIDENT
-
-    def __repr__(self) -> str:
-        return f"Recalled({list(self.hits)!r}, path={self.path!r}, candidates={self.candidates})"
-
-    def _repr_html_(self) -> str | None:
-        """Return the hits for a notebook."""
-        return html_of(self)
-
-    def __len__(self) -> int:
-        return len(self.hits)
-
-    @overload
-    def __getitem__(self, index: int) -> Hit: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
-    def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
-        return self.hits[index]
-
-    def __iter__(self) -> Iterator[Hit]:
-        return iter(self.hits)
 
 
 def recall(
@@ -234,11 +188,7 @@ def _recall(
             if context.reranker is not None or request.budget is not None
             else candidates[: request.limit]
         )
-        refs = (
-            memories.source_refs(connection, [candidate.stored.doc for candidate in chosen])
-            if request.sources
-            else {}
-        )
+        refs = _sources_of(connection, chosen) if request.sources else {}
     best = max((candidate.ranked.score for candidate in candidates), default=0.0)
     hits = [
         _hit(
@@ -291,6 +241,17 @@ def _recall(
         ranking.confidence if candidates else 0.0,
         withheld,
     )
+
+
+def _sources_of(
+    connection: Connection, chosen: Sequence[RankedMemory]
+) -> dict[int, Sequence[memories.SourceLink]]:
+    """Return the sources of memories, most of which were read with theirs."""
+    stored = [candidate.stored for candidate in chosen]
+    links = {each.doc: each.links for each in stored if each.links is not None}
+    if others := [each.doc for each in stored if each.links is None]:
+        links |= memories.source_refs(connection, others)
+    return links
 
 
 class _Readable(NamedTuple):
@@ -382,7 +343,9 @@ def _load(
     """
     docs = [ranked.doc for ranked in ranking.ranked]
     first = docs if all_of else docs[: request.limit]
-    loaded = memories.get_docs(connection, first, within=within)
+    loaded = memories.get_docs(
+        connection, first, within=within, links=request.sources and not all_of
+    )
     if len(first) < len(docs) and not (
         len(loaded) == len(first)
         and all(
@@ -626,7 +589,7 @@ def _hit(
 ) -> Hit:
     memory, ranked = candidate.stored.memory, candidate.ranked
     piece = ranking.best_slices.get(candidate.stored.doc)
-    return Hit.model_construct(
+    return Hit.of_valid(
         memory=memory,
         score=_calibrate_score(ranked.score, best, ranking.confidence),
         signals=ranked.signals,
@@ -641,6 +604,7 @@ def _hit(
         duplicates=candidate.duplicates,
         contradicted_by=contradicted_by,
         held=held,
+        learned=None,
         passage=None if piece is None else _passage(memory, piece),
     )
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from tallystick.access import is_recallable, replacements
-from tallystick.ranking import Ranked
 from tallystick.records import Holds, Memory, Scope
 from tallystick.storage import Connection
 from tallystick.storage.rows import edges, memories
+
+if TYPE_CHECKING:
+    from tallystick.ranking import Ranked
 
 HISTORY = 0.5
 """Factor on the score of a memory that is no longer valid."""
@@ -116,6 +119,8 @@ def _place_below_replacements(
     that score where the query did not find it; the superseded one keeps `HISTORY` of its own score,
     and at most that part of its replacement's. On equal scores history comes last.
     """
+    from tallystick.ranking import Ranked
+
     scores = {candidate.stored.doc: candidate.ranked.score for candidate in candidates}
     for candidate in candidates:
         head = heads.get(candidate.stored.doc)

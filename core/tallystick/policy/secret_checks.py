@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
-PLACEHOLDER = re.compile(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,12})\]")
+from tallystick.loading import late_pattern
+
+PLACEHOLDER = late_pattern(r"\[redacted:([a-z0-9_]{1,40}):(\d{1,12})\]")
 """The text that stands in for what was redacted: its kind and its number."""
 
-_STRONG_KEY = re.compile(
+_STRONG_KEY = late_pattern(
     r"(?:^|[_.-])(?:(?:passw(?:or)?d|passphrase|passcode|api_?key|access_?key|auth_?key|private_?key"
     r"|signing_?key|encryption_?key)s?|passwort|pwd|secret|secretkey|client_?secret"
     r"|secret_?access_?key|secret_?key_?base|access_?token|auth_?token|refresh_?token|id_?token"
@@ -22,11 +24,11 @@ _STRONG_KEY = re.compile(
     r"|proxy_?authorization|cookie|set_?cookie|connection_?string|credentials?|master_?key|psk"
     r"|preshared_?key|subscription_?key|account_?key|client_?key_?data)$"
 )
-_PASS_KEY = re.compile(r"(?:^|[_.-])(?:pass|psw|pw)$")
-_WEAK_KEY = re.compile(r"(?<!page)(?<!next)(?<!sync)(?:^|[_.-])token$")
-_AUTH_KEY = re.compile(r"(?:^|[_.-])auth$")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_NOT_A_SECRET = re.compile(
+_PASS_KEY = late_pattern(r"(?:^|[_.-])(?:pass|psw|pw)$")
+_WEAK_KEY = late_pattern(r"(?<!page)(?<!next)(?<!sync)(?:^|[_.-])token$")
+_AUTH_KEY = late_pattern(r"(?:^|[_.-])auth$")
+_CAMEL = late_pattern(r"(?<=[a-z0-9])(?=[A-Z])")
+_NOT_A_SECRET = late_pattern(
     r"""[$%#]?\{.*|\$\(.*|\$\w+|%\w+%|<.*|\[.*|\(.*|[*x•.#_-]+|none|null|nil|true|false|undefined"""
     r"""|required|optional|string|str|text|password|passwd|secret|token|example|changeme"""
     r"""|your[_-].*|empty|unset|hidden|include|omit|same-origin"""
@@ -34,12 +36,12 @@ _NOT_A_SECRET = re.compile(
     r"""|secrets\..*""",
     re.IGNORECASE | re.DOTALL,
 )
-_EXPRESSION = re.compile(r"[A-Za-z_][A-Za-z_]*(?:\.[A-Za-z_]+)*(?:[(\[].*)?", re.DOTALL)
+_EXPRESSION = late_pattern(r"[A-Za-z_][A-Za-z_]*(?:\.[A-Za-z_]+)*(?:[(\[].*)?", re.DOTALL)
 
-_FOLDER = re.compile(r"[/~.]|[A-Za-z]:[\\/]")
+_FOLDER = late_pattern(r"[/~.]|[A-Za-z]:[\\/]")
 """The beginning of a folder: shells keep the working one in `PWD`."""
-_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
-_ALGORITHM = re.compile(
+_DOTTED = late_pattern(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_ALGORITHM = late_pattern(
     r"(?:base|sha|md|utf|aes|rsa|rfc|oauth|http|ascii|int|uint|float|ed|p|v|u?cs|iso|x|python|py)"
     r"[-_]?\d.{0,12}|\d{1,4}[-\w]{0,4}[-_][a-z]{2,}.*",
     re.IGNORECASE,
@@ -160,7 +162,7 @@ def is_element(match: re.Match[str]) -> bool:
     return is_written_out(match) and re.sub(r"\W", "", _value(match)).lower() != name
 
 
-_FLAG = re.compile(
+_FLAG = late_pattern(
     r"(?<![\w-])--?(?:[A-Za-z]{1,20}[_-]?){0,4}$|\\[nrt]--?(?:[A-Za-z]{1,20}[_-]){0,4}$"
 )
 
@@ -198,7 +200,7 @@ def is_property(match: re.Match[str]) -> bool:
     )
 
 
-_PROPERTY = re.compile(r"(?:^|[\r\n]|\\n)[\w.-]{0,80}$")
+_PROPERTY = late_pattern(r"(?:^|[\r\n]|\\n)[\w.-]{0,80}$")
 
 
 def is_environment_secret(match: re.Match[str]) -> bool:
@@ -212,8 +214,8 @@ def is_environment_secret(match: re.Match[str]) -> bool:
     return names_a_secret(match["name"], value) and not _EXPRESSION_CALL.match(value)
 
 
-_VARIABLE = re.compile(r"(?:(?<=[\s\"'])|(?<=\\n)|^)(?:[A-Z][A-Z0-9_]{0,50}_|[A-Z]{0,8})$")
-_EXPRESSION_CALL = re.compile(r"[A-Za-z_][\w.]*[(\[]|[|:]{2}|[=!]=?$")
+_VARIABLE = late_pattern(r"(?:(?<=[\s\"'])|(?<=\\n)|^)(?:[A-Z][A-Z0-9_]{0,50}_|[A-Z]{0,8})$")
+_EXPRESSION_CALL = late_pattern(r"[A-Za-z_][\w.]*[(\[]|[|:]{2}|[=!]=?$")
 
 
 def _before(match: re.Match[str]) -> str:
@@ -221,16 +223,16 @@ def _before(match: re.Match[str]) -> str:
     return match.string[max(0, match.start() - 64) : match.start()]
 
 
-_OWNER = re.compile(
+_OWNER = late_pattern(
     r"(?:api|access|auth|secret|private|signing|encryption|account|master|shared|subscription"
     r"|client|refresh|session|identity|registry|id)[ _-]?$",
     re.IGNORECASE,
 )
 """The word before `key` or `token` that makes it one that lets in."""
-_PAGE = re.compile(r"(?:page|next|sync|request|continuation|change)[_-]?$", re.IGNORECASE)
+_PAGE = late_pattern(r"(?:page|next|sync|request|continuation|change)[_-]?$", re.IGNORECASE)
 
 
-_WORD_AND_DIGITS = re.compile(r"[A-Za-z]\w*\.(?=\w*\d)\w*[A-Z]\w*")
+_WORD_AND_DIGITS = late_pattern(r"[A-Za-z]\w*\.(?=\w*\d)\w*[A-Z]\w*")
 """A password with a full stop in it: no name in code has digits and capitals mixed so."""
 
 
@@ -265,7 +267,7 @@ def _is_rest_of_expression(match: re.Match[str]) -> bool:
     )
 
 
-_ONE_CASE = re.compile(r"([a-z_.-]+|[A-Z_.-]+)\d{0,3}")
+_ONE_CASE = late_pattern(r"([a-z_.-]+|[A-Z_.-]+)\d{0,3}")
 """Words in one case, with a running number at most."""
 
 
@@ -291,7 +293,7 @@ def _begins_a_sentence(match: re.Match[str]) -> bool:
     )
 
 
-_SENTENCE = re.compile(r"[A-Z][a-z]+ [a-z]{2}")
+_SENTENCE = late_pattern(r"[A-Z][a-z]+ [a-z]{2}")
 
 
 def _is_folder(match: re.Match[str]) -> bool:

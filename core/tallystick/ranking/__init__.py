@@ -3,39 +3,64 @@
 Nothing here reads a store or a clock. NumPy and the stemmer are imported on first use.
 """
 
-from tallystick.ranking.confidence import CONFIDENT, UNRELATED, confidence, names_source
-from tallystick.ranking.corpus import Corpus
-from tallystick.ranking.dates import Span, date_fit, spans
-from tallystick.ranking.order import Ranked, RecallWeights, proposals, rank, rows_within
-from tallystick.ranking.question import QUERY_READ, Question, ask
-from tallystick.ranking.relevance import (
-    BestSlice,
-    Text,
-    WorkingSets,
-    best_slices,
-    passage_of,
-    quantise,
-)
-from tallystick.ranking.segment import Entry
-from tallystick.ranking.sentences import (
-    FENCES,
-    code_percent,
-    code_spans,
-    excerpt,
-    prose_parts,
-    sentence_spans,
-)
-from tallystick.ranking.signals import SIGNALS, Pool, Signal
-from tallystick.ranking.vectors import (
-    cosines,
-    from_float16_bytes,
-    slices,
-    slices_of,
-    slices_to_embed,
-    to_float16_bytes,
-    whole_vectors,
-)
-from tallystick.ranking.words import analyze, indexed_words, query_terms
+from typing import TYPE_CHECKING
+
+from tallystick.loading import late_names
+
+if TYPE_CHECKING:
+    from tallystick.ranking.confidence import CONFIDENT, UNRELATED, names_source
+    from tallystick.ranking.corpus import Corpus
+    from tallystick.ranking.dates import Span, date_fit, spans
+    from tallystick.ranking.order import Ranked, proposals, rank, rows_within
+    from tallystick.ranking.question import QUERY_READ, Question, ask
+    from tallystick.ranking.relevance import (
+        BestSlice,
+        Text,
+        WorkingSets,
+        best_slices,
+        passage_of,
+        quantise,
+    )
+    from tallystick.ranking.segment import Entry
+    from tallystick.ranking.sentences import (
+        FENCES,
+        code_percent,
+        code_spans,
+        excerpt,
+        prose_parts,
+        sentence_spans,
+    )
+    from tallystick.ranking.signals import SIGNALS, Pool, Signal
+    from tallystick.ranking.vectors import (
+        cosines,
+        from_float16_bytes,
+        slices,
+        slices_of,
+        slices_to_embed,
+        to_float16_bytes,
+        whole_vectors,
+    )
+    from tallystick.ranking.weights import RecallWeights
+    from tallystick.ranking.words import analyze, indexed_words, query_terms
+else:
+    __getattr__ = late_names(
+        __name__,
+        {
+            "confidence": "CONFIDENT UNRELATED names_source",
+            "corpus": "Corpus",
+            "dates": "Span date_fit spans",
+            "order": "Ranked proposals rank rows_within",
+            "question": "QUERY_READ Question ask",
+            "relevance": "BestSlice Text WorkingSets best_slices passage_of quantise",
+            "segment": "Entry",
+            "sentences": "FENCES code_percent code_spans excerpt prose_parts sentence_spans",
+            "signals": "SIGNALS Pool Signal",
+            "vectors": "cosines from_float16_bytes slices slices_of slices_to_embed "
+            "to_float16_bytes whole_vectors",
+            "weights": "RecallWeights",
+            "words": "analyze indexed_words query_terms",
+        },
+    )
 
 __all__ = [
     "CONFIDENT",
@@ -59,7 +84,6 @@ __all__ = [
     "best_slices",
     "code_percent",
     "code_spans",
-    "confidence",
     "cosines",
     "date_fit",
     "rows_within",

@@ -236,18 +236,19 @@ class Corpus:
         bearers = self._numbers_of(unless_by)
         counts = np.zeros(len(terms), dtype=np.int64)
         for segment in self.segments:
+            if segment.is_whole and not bearers:
+                counts += segment.frequencies(numbers)
+                continue
             postings = segment.postings(numbers)
             if postings is None:
                 continue
-            which = postings.which
-            if bearers or not segment.is_whole:
-                rows = segment.owner[postings.slices]
-                counted = segment.alive[rows]
-                if bearers:
-                    counted &= ~np.isin(segment.columns["speaker"][rows], bearers)
-                which = which[counted]
-            counts += np.bincount(which, minlength=len(terms))
-        return [int(count) for count in counts]
+            rows = segment.owner[postings.slices]
+            counted = segment.alive[rows]
+            if bearers:
+                counted &= ~np.isin(segment.columns["speaker"][rows], bearers)
+            counts += np.bincount(postings.which[counted], minlength=len(terms))
+        frequencies: list[int] = counts.tolist()
+        return frequencies
 
     def _numbers_of(self, speakers: Iterable[str]) -> list[int]:
         numbers = self.vocabulary.speakers
@@ -321,6 +322,15 @@ class Corpus:
         """Return the distinct meaningful words of rows."""
         import numpy as np
 
+        if len(self.segments) == 1:
+            segment = self.segments[0]
+            first = segment.word_offsets[rows]
+            counts = (segment.word_offsets[rows + 1] - first).astype(np.int64)
+            ends = counts.cumsum()
+            within = np.arange(len(counts) and int(ends[-1])) + (first - ends + counts).repeat(
+                counts
+            )
+            return RowWords(segment.words[within], counts)
         place = np.searchsorted(self.starts, rows, side="right") - 1
         counts = np.zeros(len(rows), dtype=np.int64)
         taken: list[tuple[Ints, NDArray[np.int32]]] = []
@@ -368,6 +378,14 @@ class Corpus:
                 best = values if len(first) == len(owner) else np.maximum.reduceat(values, first)
                 cosines[start + owner[first]] = best
         return cosines
+
+    @property
+    def is_near_exactly(self) -> bool:
+        """True if `nearness` has the values of `exact_nearness`: row by row, without rounding."""
+        return all(
+            segment.sketch is None and len(segment.vectors) < _MANY_VECTORS
+            for segment in self.segments
+        )
 
     def exact_nearness(self, query: Vectors, rows: Ints) -> Floats:
         """Return the cosine of `query` with the best slice of each of `rows`, to the last bit; -2
@@ -470,21 +488,22 @@ class Corpus:
         parts = [segment.spoken for segment in self.segments]
         return _join(parts) if parts else np.zeros(0, dtype=np.float64)
 
-    def beside(self, rows: Ints, step: int) -> Ints:
-        """Return, for each of `rows`, the turn `step` places further on in its conversation; -1 if
-        there is none.
+    def beside(self, rows: Ints, steps: Sequence[int]) -> Ints:
+        """Return, for each of `steps` (rows of the result) and each of `rows` (its columns), the
+        turn so many places further on in its conversation; -1 if there is none.
         """
         import numpy as np
 
         order, places = self._turns
-        place = places[rows] + step
-        inside = (places[rows] >= 0) & (place >= 0) & (place < len(order))
-        turns = np.where(inside, order[np.where(inside, place, 0)] if len(order) else -1, -1)
+        if not len(order):
+            return np.full((len(steps), len(rows)), -1)
+        own = places[rows]
+        place = own + np.array(steps)[:, None]
+        turns = order[place.clip(0, len(order) - 1)]
         conversation = self.column("conversation")
-        same = (
-            (turns >= 0) & (conversation[turns] == conversation[rows]) if len(order) else turns >= 0
-        )
-        return np.where(same, turns, -1)
+        is_there = (place >= 0) & (place < len(order)) & (own >= 0)
+        is_there &= conversation[turns] == conversation[rows]
+        return np.where(is_there, turns, -1)
 
     @cached_property
     def speakers(self) -> tuple[str, ...]:

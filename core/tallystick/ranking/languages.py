@@ -28,6 +28,7 @@ _SCRIPTS = (
     (0x600, 0x6FF, "ar"),
 )
 """Letters of one language only, or of several that its stemmer serves as well as none."""
+_FIRST_OF_SCRIPTS = _SCRIPTS[0][0]
 _UNSPACED = {"ja": "\u3040-\u30ff", "ko": "\uac00-\ud7a3", "zh": "\u4e00-\u9fff"}
 """Languages whose words are read as pairs of characters, with the letters that show them."""
 _LETTERS = str.maketrans(
@@ -59,16 +60,12 @@ def listed_words(language: str) -> frozenset[str]:
     """
     from stopwordsiso import stopwords  # type: ignore[import-untyped,unused-ignore]
 
-    plain: set[str] = set()
-    for word in stopwords(language):
-        # Half of all words are plain letters: the first question of a process reads every list.
-        form = word.lower() if word.isascii() else unicodedata.normalize("NFKC", word.casefold())
-        if not form.isalpha():
-            form = re.sub(r"['\u2019](?:s|re|ve|ll|d|m)$|['\u2019]", "", form)
-        plain.add(form)
-        if not form.isascii():
-            plain.add(fold_accents(form))
-    return frozenset(filter(str.isalpha, plain))
+    # All at once: the first question of a process reads the list of every language.
+    text = unicodedata.normalize("NFKC", "\n".join(stopwords(language)).casefold())
+    text = re.sub(r"['\u2019](?:s|re|ve|ll|d|m)$|['\u2019]", "", text, flags=re.MULTILINE)
+    words = text.split("\n")
+    accented = [word for word in words if word and not word.isascii() and script_of(word) is None]
+    return frozenset(filter(str.isalpha, [*words, *_fold_accents("\n".join(accented)).split("\n")]))
 
 
 @cache
@@ -86,12 +83,9 @@ def languages_of(words: Iterable[str]) -> tuple[str, ...]:
     English comes alone, and where it has as many as another it wins: so an English question is
     asked as one.
     """
-    distinct = set(words)
-    hits = {
-        language: len(distinct & listed_words(language))
-        for language, distinctive in _distinctive_words().items()
-        if not distinct.isdisjoint(distinctive)
-    }
+    distinct, by_word = set(words), _languages_by_word()
+    told = {language for word in distinct for language in by_word.get(word, ())}
+    hits = {language: len(distinct & listed_words(language)) for language in told}
     most = max(hits.values(), default=0)
     if (english := len(distinct & listed_words(ENGLISH))) >= most:
         return (ENGLISH,) if english else ()
@@ -120,34 +114,19 @@ def languages_spoken(words: Set[str], holds: Callable[[str], bool]) -> tuple[str
 
 @cache
 def _languages_by_word() -> dict[str, list[str]]:
-    """Return, by each distinctive word, the languages that it is distinctive of."""
-    by_word: dict[str, list[str]] = {}
-    for language, words in _distinctive_words().items():
-        for word in words:
-            by_word.setdefault(word, []).append(language)
-    return by_word
-
-
-@cache
-def _distinctive_words() -> dict[str, frozenset[str]]:
-    """Return, for each language but English, the function words that tell it from most others: of
-    three letters at least, and none of English.
+    """Return the languages of each function word that tells them from most others: of three letters
+    at least, and none of English.
     """
-    shared: dict[str, int] = {}
+    by_word: dict[str, list[str]] = {}
     for language in stemmed_languages():
         for word in listed_words(language):
-            shared[word] = shared.get(word, 0) + 1
-    english = listed_words(ENGLISH)
+            by_word.setdefault(word, []).append(language)
     return {
-        language: frozenset(
-            word
-            for word in listed_words(language)
-            if shared[word] <= _SHARED
-            and (len(word) > 2 or not word.isascii())
-            and word not in english
-        )
-        for language in stemmed_languages()
-        if language != ENGLISH
+        word: languages
+        for word, languages in by_word.items()
+        if len(languages) <= _SHARED
+        and ENGLISH not in languages
+        and (len(word) > 2 or not word.isascii())
     }
 
 
@@ -175,6 +154,8 @@ def script_of(word: str) -> str | None:
     all others.
     """
     code = ord(word[0])
+    if code < _FIRST_OF_SCRIPTS:
+        return None
     return next((language for first, last, language in _SCRIPTS if first <= code <= last), None)
 
 
@@ -185,9 +166,11 @@ def is_latin(word: str) -> bool:
 
 def fold_accents(word: str) -> str:
     """Return a word without the accents of Latin letters, which people often leave out."""
-    if word.isascii() or script_of(word) is not None:
-        return word
-    form = unicodedata.normalize("NFD", word.translate(_LETTERS))
+    return word if word.isascii() or script_of(word) is not None else _fold_accents(word)
+
+
+def _fold_accents(text: str) -> str:
+    form = unicodedata.normalize("NFD", text.translate(_LETTERS))
     return unicodedata.normalize(
         "NFC", "".join(char for char in form if unicodedata.category(char) != "Mn")
     )

@@ -103,9 +103,11 @@ def ask(query: str, corpora: Sequence[Corpus], now: int) -> Question:
     `_MOST_WORDS` different words the first.
     """
     query = excerpt(query, QUERY_READ)
-    words = dict(islice(dict(words_of(query)).items(), _MOST_WORDS))
-    own = languages_of(surfaces_of(query))
-    listed = frozenset().union(*map(listed_words, own))
+    pairs = words_of(query)
+    words = dict(islice(dict(pairs).items(), _MOST_WORDS))
+    # Of a script without spaces `words_of` leaves out the words that show the language.
+    own = languages_of(words if query.isascii() else surfaces_of(query))
+    listed = listed_words(own[0]) if len(own) == 1 else frozenset().union(*map(listed_words, own))
     names = {name.lower() for name in names_within(query)}
     terms = {term for word, term in words.items() if word not in listed or word in names}
     named = {pair for corpus in corpora for term in terms for pair in corpus.named_by.get(term, ())}

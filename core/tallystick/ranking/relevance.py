@@ -26,13 +26,14 @@ from tallystick.ranking.confidence import (
 )
 from tallystick.ranking.corpus import Corpus, saturate
 from tallystick.ranking.dates import DAY, moment
-from tallystick.ranking.order import RecallWeights, proposals, rank
+from tallystick.ranking.order import proposals, rank
 from tallystick.ranking.question import Question, ask
 from tallystick.ranking.segment import Entry
 from tallystick.ranking.sentences import code_percent
 from tallystick.ranking.signals import Pool
 from tallystick.ranking.vectors import slices, slices_to_embed, to_float16_bytes
 from tallystick.ranking.vocabulary import WordVectors
+from tallystick.ranking.weights import RecallWeights
 from tallystick.ranking.words import indexed_words
 
 if TYPE_CHECKING:
@@ -358,9 +359,7 @@ def _pool(
         rows = np.union1d(
             rows, proposals(np.where(corpus.alive, corpus.nearness(vector), 0.0), depth)
         )
-    rows = np.unique(
-        np.concatenate([rows, *(corpus.beside(rows, step) for step in (-2, -1, 1, 2))])
-    )
+    rows = np.unique(np.concatenate([rows, corpus.beside(rows, (-2, -1, 1, 2)).ravel()]))
     rows = rows[rows >= 0]
     rows = rows[corpus.alive[rows]]
     nearness = np.zeros(len(rows)) if vector is None else corpus.exact_nearness(vector, rows)

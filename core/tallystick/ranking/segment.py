@@ -212,6 +212,18 @@ class Segment:
         owner = self.vector_owner
         return int(self.alive[owner[np.flatnonzero(np.diff(owner, prepend=-1))]].sum())
 
+    def frequencies(self, terms: Sequence[int]) -> NDArray[np.int64]:
+        """Return for each of some terms the number of slices that contain it, live or not."""
+        import numpy as np
+
+        counts = np.zeros(len(terms), dtype=np.int64)
+        if len(self.terms):
+            asked = np.array(terms, dtype=np.int32)
+            places = self.terms.searchsorted(asked).clip(max=len(self.terms) - 1)
+            inside = (self.terms[places] == asked).nonzero()[0]
+            counts[inside] = self.offsets[places[inside] + 1] - self.offsets[places[inside]]
+        return counts
+
     def postings(self, terms: Sequence[int]) -> Postings | None:
         """Return where some terms occur; None where none does."""
         import numpy as np

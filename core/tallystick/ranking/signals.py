@@ -105,6 +105,8 @@ _NEAR, _FAR = 0.5, 0.25
 """The weight of a word in the turn beside, and in the one after that."""
 _PASSAGE = "document"
 """The kind of the passages of a document: what one says is not said again beside it."""
+_STEPS = (-1, 1, -2, 2)
+"""The places of the turns beside one."""
 _MANY = 10
 """Conversations among whose best scores one that is far above the others says something."""
 
@@ -177,6 +179,11 @@ class Candidates:
         return _join([answered_at_length(pool.corpus, pool.rows) for pool in self.pools])
 
     @cached_property
+    def has_long_answers(self) -> bool:
+        """True if one of them is such a turn."""
+        return bool(self.in_long_answers.any())
+
+    @cached_property
     def by_assistant(self) -> Flags:
         """True for what an assistant said."""
         return self.spoken_by(is_assistant)
@@ -215,8 +222,9 @@ class Candidates:
         likest = self.own_likest
         own = np.vstack([likest, np.zeros((1, likest.shape[1]))])
         for step, places in self.beside.items():
-            # The page of an assistant has a word for every question.
-            places = np.where(self.in_long_answers, -1, places)
+            if self.has_long_answers:
+                # The page of an assistant has a word for every question.
+                places = np.where(self.in_long_answers, -1, places)
             likest = np.maximum(likest, (_NEAR if abs(step) == 1 else _FAR) * own[places])
         return likest
 
@@ -225,7 +233,7 @@ class Candidates:
         """For -1, 1, -2 and 2 the place, among the candidates, of the turn so many further on; -1
         where there is none, and for a passage of a document.
         """
-        return {step: _beside(self.pools, step) for step in (-1, 1, -2, 2)}
+        return dict(zip(_STEPS, _beside(self.pools), strict=True))
 
 
 class Signal(NamedTuple):
@@ -281,7 +289,7 @@ def _neighbours(candidates: Candidates, score: Floats) -> Floats:
     others = np.append(score - score.mean(), 0.0)
     total = np.zeros(len(score))
     for step, places in candidates.beside.items():
-        if abs(step) == 2:
+        if abs(step) == 2 and candidates.has_long_answers:
             # Two turns on from a page is another matter.
             places = np.where(candidates.in_long_answers, -1, places)
         total += others[places] / abs(step)
@@ -326,6 +334,8 @@ def _speaker(candidates: Candidates, score: Floats) -> Floats | None:
 def _long_answers(candidates: Candidates, score: Floats) -> Floats:
     import numpy as np
 
+    if not candidates.has_long_answers:
+        return np.zeros(len(candidates))
     pages = (candidates.in_long_answers & candidates.by_assistant).astype("f8")
     if not pages.any():
         return pages
@@ -379,19 +389,22 @@ def spread_of(values: Floats) -> float:
     return max(float(values.std()), float(abs(values).max()) / 10) if len(values) else 0.0
 
 
-def _beside(pools: Sequence[Pool], step: int) -> Ints:
+def _beside(pools: Sequence[Pool]) -> Ints:
+    """Return for each of `_STEPS` the place of the turn so many further on, for each candidate."""
     import numpy as np
 
     places_beside, first = [], 0
     for pool in pools:
-        rows = pool.corpus.beside(pool.rows, step)
-        passage = pool.corpus.vocabulary.kinds.get(_PASSAGE, -1)
-        rows[pool.corpus.column("kind")[pool.rows] == passage] = -1
-        places = np.minimum(np.searchsorted(pool.rows, rows), max(0, len(pool.rows) - 1))
-        is_here = (rows >= 0) & (pool.rows[places] == rows) if len(rows) else rows >= 0
-        places_beside.append(np.where(is_here, places + first, -1))
+        rows = pool.corpus.beside(pool.rows, _STEPS)
+        passage = pool.corpus.vocabulary.kinds.get(_PASSAGE)
+        if passage is not None:
+            rows[:, pool.corpus.column("kind")[pool.rows] == passage] = -1
+        if len(pool.rows):
+            places = pool.rows.searchsorted(rows).clip(max=len(pool.rows) - 1)
+            rows = np.where((rows >= 0) & (pool.rows[places] == rows), places + first, -1)
+        places_beside.append(rows)
         first += len(pool.rows)
-    return _join(places_beside)
+    return places_beside[0] if len(pools) == 1 else np.concatenate(places_beside, axis=1)
 
 
 def _join(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

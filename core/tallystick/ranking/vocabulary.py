@@ -58,8 +58,23 @@ class WordVectors:
         self._matrix: Vectors | None = None
 
     def __call__(self, words: Sequence[str]) -> Vectors | None:
-        """Return the vectors of words, which are not kept; None where there are none."""
-        return self._embed(words)
+        """Return the vectors of words; None where there are none. Those that are not kept already
+        are not kept.
+        """
+        import numpy as np
+
+        with self._guard:
+            known = [self._rows.get(word, -1) for word in words]
+            kept = None if self._matrix is None else self._matrix[known]
+        new = [place for place, row in enumerate(known) if row < 0]
+        if kept is None or len(new) == len(words):
+            return self._embed(words)
+        if new:
+            vectors = self._embed([words[place] for place in new])
+            if vectors is None:
+                return None
+            kept[new] = vectors
+        return np.ascontiguousarray(kept)
 
     def update_matrix(
         self, words: Sequence[str], known: Rows, matrix: Vectors | None

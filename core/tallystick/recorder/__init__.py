@@ -13,20 +13,17 @@ from tallystick.loading import late_names
 if TYPE_CHECKING:
     from tallystick.recorder.bundle import is_bundle, verify_bundle
     from tallystick.recorder.context import RecorderContext
-    from tallystick.recorder.payloads import Preserialized, TextMemo, clear_text_memos
-    from tallystick.recorder.recordings import Recordings
-    from tallystick.recorder.recovery import recover_interrupted_runs
-    from tallystick.recorder.replay import Call, Render, neutral_request
-    from tallystick.recorder.run import (
-        Run,
-        Step,
+    from tallystick.recorder.current import (
         active_run,
         active_step,
         current_run,
         current_step,
-        status_for,
-        time_of,
     )
+    from tallystick.recorder.payloads import Preserialized, TextMemo, clear_text_memos
+    from tallystick.recorder.recordings import Recordings
+    from tallystick.recorder.recovery import recover_interrupted_runs
+    from tallystick.recorder.replay import Call, Render, neutral_request
+    from tallystick.recorder.run import Run, Step, status_for, time_of
     from tallystick.recorder.subscriptions import Listener, RecordingEvent, Subscription
     from tallystick.recorder.tape import Player, read_tape, stream_pieces, tool_form, write_tape
 else:
@@ -35,11 +32,12 @@ else:
         {
             "bundle": "is_bundle verify_bundle",
             "context": "RecorderContext",
+            "current": "active_run active_step current_run current_step",
             "payloads": "Preserialized TextMemo clear_text_memos",
             "recordings": "Recordings",
             "recovery": "recover_interrupted_runs",
             "replay": "Call Render neutral_request",
-            "run": "Run Step active_run active_step current_run current_step status_for time_of",
+            "run": "Run Step status_for time_of",
             "subscriptions": "Listener RecordingEvent Subscription",
             "tape": "Player read_tape stream_pieces tool_form write_tape",
         },

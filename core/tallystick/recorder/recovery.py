@@ -16,8 +16,6 @@ from typing import Any
 from tallystick.errors import ReadOnlyTally
 from tallystick.logs import get_logger
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, receipts_in, without_texts
-from tallystick.recorder.verify import gaps_in
 from tallystick.records import Actor, ReceiptEntry, RunRecord
 from tallystick.storage import Connection
 from tallystick.storage.engine.liveness import Losses
@@ -107,12 +105,17 @@ def _note_losses(tx: Connection, context: RecorderContext, token: str, lost: Los
 
 def _gaps(tx: Connection, run_id: str) -> int:
     """Return how much of a run is missing, as its chain and its receipts say it."""
+    from tallystick.recorder.receipts import receipts_in
+    from tallystick.recorder.verify import gaps_in
+
     chain = list(journal.entries(tx, run_stream(run_id)))
     named = gaps_in(chain, [receipt for _, receipt in receipts_in(chain)])
     return sum(sum(counts.values()) for counts in named.values())
 
 
 def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
+    from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, without_texts
+
     stored = recordings.find_run(tx, run_id)
     if stored is None or not recordings.take_from_dead(tx, run_id):
         return False

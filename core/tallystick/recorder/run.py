@@ -32,6 +32,7 @@ from tallystick.errors import (
 )
 from tallystick.recorder.chain import RunChain
 from tallystick.recorder.context import RecorderContext
+from tallystick.recorder.current import active_run, active_step, current_step
 from tallystick.recorder.payloads import Payload, Summary, storable_text
 from tallystick.recorder.pending import PendingRun, PendingRunEnd, PendingStep
 from tallystick.records import (
@@ -55,11 +56,6 @@ from tallystick.records import (
 from tallystick.records.escaping import html_of
 from tallystick.storage.rows import journal
 
-active_run: ContextVar[Run | None] = ContextVar("tallystick_run", default=None)
-"""The run whose `with` block this code is in."""
-active_step: ContextVar[Step | None] = ContextVar("tallystick_step", default=None)
-"""The step whose `with` block this code is in."""
-
 _MAX_ENDING = 256
 """Steps that have ended beyond which those that are stored are dropped from the list."""
 
@@ -67,16 +63,6 @@ _CLOCKS_DIFFER_US = 5_000_000
 """Time by which the clock of another machine may be ahead, microseconds."""
 _MAX_CAUSES = 8
 """Links of a chain of errors that are followed."""
-
-
-def current_run() -> Run | None:
-    """Return the run whose `with` block this code is in, or None."""
-    return active_run.get()
-
-
-def current_step() -> Step | None:
-    """Return the step whose `with` block this code is in, or None."""
-    return active_step.get()
 
 
 _STEP_KINDS = frozenset(get_args(StepKind))

@@ -14,10 +14,12 @@ from functools import cache
 from html import escape
 from typing import Any
 
+from tallystick.loading import late_pattern
+
 _INDENT = "    "
 """The beginning of each further line of an item: no line of a text begins where items do."""
 
-_LINE_BREAKS = re.compile("\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_LINE_BREAKS = late_pattern("\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 """Line breaks other than the newline."""
 
 # Marks of structure
@@ -43,8 +45,10 @@ _TAGS = _words(
     # What loads a picture, or anything else, from where it points to.
     r"img|image|picture|svg|iframe|video|audio|embed|object",
 )
-_BRACKET = re.compile("[<\uff1c\ufe64\u2039\u2329\u27e8\u3008\u00ab\u300a\u276e\u29fc\u02c2\u1438]")
-_TRAILER = re.compile(
+_BRACKET = late_pattern(
+    "[<\uff1c\ufe64\u2039\u2329\u27e8\u3008\u00ab\u300a\u276e\u29fc\u02c2\u1438]"
+)
+_TRAILER = late_pattern(
     r"(?<!\\)\((?=\s*(?:sources?\b[^()\n]{0,200}|no\s+sources?\s*);)", re.IGNORECASE
 )
 """The beginning of what stands behind an item: its source, who may see it, and why."""
@@ -70,7 +74,7 @@ _LOOKALIKES = str.maketrans(
 
 # Hidden characters
 
-_HIDDEN = re.compile(
+_HIDDEN = late_pattern(
     # The flags of England, Scotland and Wales, which need tags: they stay.
     "\U0001f3f4(?:\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074"
     "|\U000e0077\U000e006c\U000e0073))\U000e007f"
@@ -80,48 +84,50 @@ _HIDDEN = re.compile(
     "\ud800-\udfff"
     "\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-UNSEEN = re.compile(f"{_HIDDEN.pattern}|{_LINE_BREAKS.pattern}")
+UNSEEN = late_pattern(f"{_HIDDEN.pattern}|{_LINE_BREAKS.pattern}")
 """What a person does not see: line breaks of their own kinds steer a terminal too."""
-_JOINING = re.compile(
+_JOINING = late_pattern(
     "[\u0610-\u061a\u0620-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u17b3\u17b6-\u17ff\u1820-\u18aa"
     "\u1900-\u1c4f\ua800-\ua95f\ua980-\uaaff\uabc0-\uabff\ufb50-\ufdff\ufe70-\ufefc"
     "\U00010a00-\U00010eff\U00011000-\U00011fff\U0001e900-\U0001e95f]"
 )
 """Letters and marks of scripts whose spelling needs joiners: Arabic, Persian, Hindi, Sinhala …"""
-_PICTURE = re.compile("[\u203c-\u2bff\u3030\u303d\u3297\u3299\ufe0f\U0001f000-\U0001fbff]")
+_PICTURE = late_pattern("[\u203c-\u2bff\u3030\u303d\u3297\u3299\ufe0f\U0001f000-\U0001fbff]")
 """Characters that a joiner makes one emoji of."""
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff]")
+_UNSPACED = late_pattern("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17b3\u17b6-\u17ff]")
 """Thai, Lao, Burmese and Khmer, whose words are parted by a space without width."""
-_RIGHT_TO_LEFT = re.compile(
+_RIGHT_TO_LEFT = late_pattern(
     "[\u05d0-\u05f4\u0620-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 )
-_JAMO = re.compile("[\u1100-\u115e\u1161-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
+_JAMO = late_pattern("[\u1100-\u115e\u1161-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]")
 _NEAR = 64
 """Characters around a direction mark among which a letter from right to left needs it."""
 
 # Pictures
 
-_PICTURE_MARK = re.compile(r"!\[")
+_PICTURE_MARK = late_pattern(r"!\[")
 _LONGEST_TARGET = 256
 # Bounded: without an end, each of many beginnings reads on to the end of the text.
-_INLINE_PICTURE = re.compile(
+_INLINE_PICTURE = late_pattern(
     rf"!\[[^\[\]\n]{{0,300}}\]\(\s{{0,100}}<?([^\s)>]{{0,{_LONGEST_TARGET}}})"
 )
-_OWN_FILE = re.compile(r"(?![/\\][/\\])(?:data:image/[\w.+-]+;base64,[\w+/=]*|[\w./~@+,=?%#-]*)\Z")
+_OWN_FILE = late_pattern(
+    r"(?![/\\][/\\])(?:data:image/[\w.+-]+;base64,[\w+/=]*|[\w./~@+,=?%#-]*)\Z"
+)
 """Targets that no foreign host answers: relative paths, and pictures inside of the text."""
 
 # The beginnings of items and of messages
 
-_BULLET = re.compile("[-*+\u2022\u2023\u25e6\u2043\u2010-\u2015\u2212](?=\\s)")
-_LABEL = re.compile(r"\[(?=(?:[a-z][a-z_]{0,40}(?:,[^\]\n]{0,80})?|\d{4}-\d\d-\d\d)\](?!\())")
-_ITEM = re.compile(rf"^([ \t]*{_BULLET.pattern}[ \t]+)(?={_LABEL.pattern})")
-_ROLE = re.compile(
+_BULLET = late_pattern("[-*+\u2022\u2023\u25e6\u2043\u2010-\u2015\u2212](?=\\s)")
+_LABEL = late_pattern(r"\[(?=(?:[a-z][a-z_]{0,40}(?:,[^\]\n]{0,80})?|\d{4}-\d\d-\d\d)\](?!\())")
+_ITEM = late_pattern(rf"^([ \t]*{_BULLET.pattern}[ \t]+)(?={_LABEL.pattern})")
+_ROLE = late_pattern(
     r"^([ \t]{0,3}(?:[-*+>#_\[(\u2022]{1,6}[ \t]{0,2}){0,3})"
     r"(?=(?:system|developer|human|user|assistant|tool|ai)(?:[ \t]+(?:prompt|message))?"
     r"[*_\])]{0,4}[ \t]{0,3}[:\uff1a])",
     re.IGNORECASE | re.MULTILINE,
 )
-_COLON = re.compile("[:\uff1a](?=\\s|\\Z)")
+_COLON = late_pattern("[:\uff1a](?=\\s|\\Z)")
 _OBEYED = frozenset({"system", "developer"})
 """Speakers whom a model obeys: what they said once is no order here."""
 
@@ -203,7 +209,7 @@ def visible(text: str) -> str:
     return UNSEEN.sub(_show_character, text.replace("\r\n", "\n"))
 
 
-_ASCII_MARK = re.compile(r"[<\[(]")
+_ASCII_MARK = late_pattern(r"[<\[(]")
 
 
 def _at_start(text: str) -> str:

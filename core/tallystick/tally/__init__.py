@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from tallystick.loading import late_names
 
 if TYPE_CHECKING:
-    from tallystick.memory.recall import Recalled
+    from tallystick.memory.recalled import Recalled
     from tallystick.tally.approvals import BoundApprovals
     from tallystick.tally.compiling import Candidate
     from tallystick.tally.corrections import Corrections
@@ -31,7 +31,7 @@ else:
     __getattr__ = late_names(
         "tallystick",
         {
-            "memory.recall": "Recalled",
+            "memory.recalled": "Recalled",
             "tally.approvals": "BoundApprovals",
             "tally.compiling": "Candidate",
             "tally.corrections": "Corrections",

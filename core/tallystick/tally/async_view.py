@@ -30,7 +30,7 @@ from tallystick.records import (
     StepRecord,
     StepStatus,
 )
-from tallystick.tally import daily_verbs, model_calls
+from tallystick.tally import call_checks, daily_verbs, model_calls
 from tallystick.tally.kept_turns import keep_tool_output, keep_turn
 from tallystick.tally.model_calls import ModelCall, ModelStream
 from tallystick.tally.operator import Operator
@@ -313,8 +313,8 @@ class AsyncBoundTally(ServedTally):
     call_model = Offered(model_calls.call_model)
     keep_turn = Offered(keep_turn)
     keep_tool_output = Offered(keep_tool_output)
-    check_tool_call = Offered(daily_verbs.check_tool_call)
-    check_model_call = Offered(daily_verbs.check_model_call)
+    check_tool_call = Offered(call_checks.check_tool_call)
+    check_model_call = Offered(call_checks.check_model_call)
     stream_model = Opened(model_calls.stream_model, AsyncModelStream)
     run = Opened(daily_verbs.run, AsyncRun)
 

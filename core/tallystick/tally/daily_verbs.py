@@ -7,25 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import Field, SkipValidation
+from pydantic import Field
 
 from tallystick import memory
 from tallystick.errors import InvalidInput
-from tallystick.memory import WorkingMemory
+from tallystick.loading import late_names
 from tallystick.memory.fields import labels_of
-from tallystick.memory.item_summaries import queue_wishes, read_summaries
 from tallystick.policy.rules import CALLS, check_rules
-from tallystick.policy.tool_schemas import read_by_schema
-from tallystick.ranking import UNRELATED, quantise
-from tallystick.recorder import Run, current_run, current_step
+from tallystick.recorder import current_run, current_step
 from tallystick.records import (
     Compaction,
     CompilationRequest,
     CompileConfig,
     CompiledContext,
-    ContextItem,
     ContextPack,
     Coverage,
     EdgeKind,
@@ -36,6 +32,7 @@ from tallystick.records import (
     Limit,
     MemoryId,
     Moment,
+    PackItem,
     PolicyRule,
     Retention,
     Scope,
@@ -58,45 +55,32 @@ from tallystick.records.arguments import (
     StatusFilter,
 )
 from tallystick.records.memory import ScopeName
-from tallystick.tally.call_rules import CallFacts
-from tallystick.tally.compiling import (
-    Candidate,
-    CandidateItems,
-    apply_weights,
-    candidates_of,
-    compile_request,
-    require_fitting_scopes,
-)
-from tallystick.tally.corrections import Corrections
-from tallystick.tally.enforcement import (
-    AllowedModelCall,
-    AllowedToolCall,
-    check_call,
-    copied_arguments,
-    refuse_withheld,
-)
 from tallystick.tally.memory_view import (
     MemoryView,
     TokenBudget,
     TokenModel,
-    pack_items,
-    record_pack,
 )
-from tallystick.tally.observed_calls import ObservedCall
 
-Fact = Annotated[str | None, SkipValidation]
-"""A fact that a runtime states of a call, as it states it: what is no text never fits a rule that
-allows.
-"""
-
-InputSchema = Annotated[JsonObject | None, SkipValidation]
+if TYPE_CHECKING:
+    from tallystick.memory import WorkingMemory
+    from tallystick.recorder import Run
+    from tallystick.tally.compiling import Candidate, CandidateItems
+    from tallystick.tally.observed_calls import ObservedCall
+else:
+    # What few processes do, such as compiling and checking calls, loads when it is first done.
+    __getattr__ = late_names(
+        "tallystick",
+        {
+            "memory": "WorkingMemory",
+            "recorder": "Run",
+            "tally.compiling": "Candidate CandidateItems",
+        },
+    )
 
 V = TypeVar("V", bound=MemoryView)
 
 _ABOUT = 200
 """Memories about a name that a pack chooses from, the newest."""
-_DIRECT = "direct call"
-"""The piece that enforces where an application checks a call itself."""
 
 
 class JoinedRun(NamedTuple):
@@ -141,6 +125,8 @@ def forget(
     as that.
     """
     if force:
+        from tallystick.tally.corrections import Corrections
+
         corrected = Corrections(view).make(
             memory_id,
             "delete",
@@ -366,12 +352,12 @@ def pack(
             query,
             budget_tokens=budget_tokens,
             counter=view._services.counter(model),
-            working=pack_items(view._working_of_run(readable)),
+            working=_pack_items(view._working_of_run(readable)),
             home=view.scope,
             session=session,
             named=named,
         )
-        record_pack(call, {"query": query}, packed)
+        _record_pack(call, {"query": query}, packed)
     return packed
 
 
@@ -409,13 +395,23 @@ def wake(
             readable,
             budget_tokens=budget_tokens,
             counter=view._services.counter(model),
-            working=pack_items(view._working_of_run(readable)),
+            working=_pack_items(view._working_of_run(readable)),
             home=view.scope,
             session=session,
             project=project,
         )
-        record_pack(call, {} if project is None else {"project": project}, pack)
+        _record_pack(call, {} if project is None else {"project": project}, pack)
     return pack
+
+
+def _record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
+    ids = [item.id for item in pack.items if item.chosen_as != "working"]
+    summary = {"memories": ids, "tokens": pack.tokens}
+    call.record("memory_read", {**request, "items": ids}, summary=summary)
+
+
+def _pack_items(working: WorkingMemory | None) -> tuple[PackItem, ...]:
+    return () if working is None else working.pack_items()
 
 
 def _scope_of_project(view: MemoryView, project: str, readable: Sequence[Scope]) -> list[Scope]:
@@ -466,6 +462,15 @@ def compile(
     RequestDenied when policy denies the latest request, ActionDenied, or ApprovalRequired when
     a rule wants an approval: the step is then `blocked`, and contains what is to be approved.
     """
+    from tallystick.memory.item_summaries import queue_wishes, read_summaries
+    from tallystick.ranking import UNRELATED, quantise
+    from tallystick.tally.compiling import (
+        apply_weights,
+        candidates_of,
+        compile_request,
+        require_fitting_scopes,
+    )
+
     own = tuple(rules)
     if any(rule.applies_to in CALLS for rule in own):
         raise InvalidInput(
@@ -539,6 +544,8 @@ def compile_again(
     """Compile the candidates of a context again, for less. Raises BudgetInfeasible, and
     InvalidInput for a context that this tally did not compile.
     """
+    from tallystick.tally.compiling import compile_request
+
     request = view._services.compile_requests.of(compiled)
     if request is None:
         raise InvalidInput(
@@ -555,6 +562,8 @@ def _with_working(
     """Return the candidates with the working memory that belongs to them, unless one is among
     them already.
     """
+    from tallystick.memory import WorkingMemory
+
     candidates = list(items)
     if isinstance(working, WorkingMemory):
         return [*candidates, working]
@@ -602,97 +611,3 @@ def join_run(view: MemoryView, agent_name: str, **options: Any) -> JoinedRun:
             active.add_surface(view.actor.surface)
             return JoinedRun(active, is_own=False)
     return JoinedRun(run(view, agent_name, **options), is_own=True)
-
-
-def check_tool_call(
-    view: MemoryView,
-    name: str,
-    arguments: Any = None,
-    *,
-    input_schema: InputSchema = None,
-    tool_class: Fact = None,
-    tool_call_id: Fact = None,
-    approval_token: str | None = None,
-    provider: Fact = None,
-    model: Fact = None,
-    task_type: Fact = None,
-    environment: Fact = None,
-    sensitivity: Fact = None,
-    piece: str = _DIRECT,
-) -> AllowedToolCall:
-    """Check a tool call against the rules of the tally, before the tool runs.
-
-    Run the tool with the `arguments` of the answer, a copy that nobody changes, and give its
-    result to `result`, which a rule may have cleaned. Inside a run the check is recorded.
-    `input_schema` is the tool's JSON Schema, by which `arguments` as a model wrote them are
-    read first: validated strictly, with its defaults. Raises ActionDenied, ApprovalRequired,
-    TokenRefused, Denied, or InvalidInput for arguments that the schema refuses, or that have
-    no JSON form where a rule needs one.
-    """
-    if input_schema is not None:
-        arguments = read_by_schema(input_schema, arguments)
-    if not view._services.call_rules.of("tool_call"):
-        return AllowedToolCall(checked=arguments)
-    facts = CallFacts(
-        "tool_call",
-        name,
-        copied_arguments(arguments),
-        tool_class=tool_class,
-        call_id=tool_call_id,
-        provider=provider,
-        model=model,
-        task_type=task_type,
-        environment=environment,
-        sensitivity=sensitivity,
-    )
-    return check_call(view, AllowedToolCall, facts, piece, approval_token)
-
-
-def check_model_call(
-    view: MemoryView,
-    *,
-    provider: Fact = None,
-    model: Fact = None,
-    request: Any = None,
-    call_id: Fact = None,
-    approval_token: str | None = None,
-    task_type: Fact = None,
-    environment: Fact = None,
-    sensitivity: Fact = None,
-    piece: str = _DIRECT,
-    items: Annotated[Iterable[ContextItem], SkipValidation] = (),
-    tools: Annotated[Iterable[ToolSpec], SkipValidation] = (),
-) -> AllowedModelCall:
-    """Check a model call against the rules of the tally, before the request is sent.
-
-    `items` and `tools` are the parts of a request that nothing has compiled: it is refused
-    (`not_enforced`) where a rule over context items would keep one of them from the model.
-
-    An approval is bound to the exact `request`. Send the `request` of the answer, a copy that
-    nobody changes, cleaned where a rule wants that; where you give none, give each text to
-    `clean`. Inside a run the check is recorded. Raises ActionDenied, ApprovalRequired,
-    TokenRefused, Denied, InvalidInput.
-    """
-    refuse_withheld(
-        view,
-        items,
-        tools,
-        provider=provider,
-        model=model,
-        task_type=task_type,
-        environment=environment,
-    )
-    if not view._services.call_rules.of("model_call"):
-        return AllowedModelCall(checked=request)
-    facts = CallFacts(
-        "model_call",
-        model,
-        copied_arguments(request),
-        call_id=call_id,
-        provider=provider,
-        model=model,
-        task_type=task_type,
-        environment=environment,
-        sensitivity=sensitivity,
-    )
-    return check_call(view, AllowedModelCall, facts, piece, approval_token)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tallystick.costs import measured
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.memory.change import require_reason
-from tallystick.recorder import (
-    Run,
-    Step,
-)
+from tallystick.loading import late_names
 from tallystick.records import (
     NewMemory,
     Remembered,
@@ -30,6 +27,11 @@ from tallystick.tally.session_turns import (
     scopes_of_session,
     words_of_run,
 )
+
+if TYPE_CHECKING:
+    from tallystick.recorder import Run, Step
+else:
+    __getattr__ = late_names("tallystick", {"recorder": "Run Step"})
 
 
 def keep_turn(
@@ -120,6 +122,8 @@ def keep_tool_output(
     output was erased or not kept; InvalidInput for a step of another scope; and what `remember`
     does.
     """
+    from tallystick.memory.change import require_reason
+
     require_reason(reason)
     from tallystick.tally.recordings import BoundRecordings
 

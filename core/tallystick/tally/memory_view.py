@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,25 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from tallystick import memory
-from tallystick.access import Approvals, full_id, widens
+from tallystick.access import full_id
 from tallystick.errors import InvalidInput
-from tallystick.memory import WorkingMemory
+from tallystick.loading import late_names
 from tallystick.memory.context import labels_asked
-from tallystick.memory.documents import (
-    Document,
-    NewMemories,
-    is_document,
-    memory_of_document,
-)
+from tallystick.memory.documents import Document, NewMemories
 from tallystick.memory.fields import labels_of
-from tallystick.memory.recall import Recalled, recall
+from tallystick.memory.recalled import Recalled, places_of
 from tallystick.ranking import RecallWeights
 from tallystick.recorder import current_run
 from tallystick.records import (
     MOST_RESULTS,
     Actor,
     Change,
-    ContextPack,
     HistoryEntry,
     Hit,
     IdOf,
@@ -41,7 +35,6 @@ from tallystick.records import (
     Moment,
     NewMemory,
     Occasion,
-    PackItem,
     Remembered,
     Scope,
     SourceId,
@@ -86,7 +79,17 @@ from tallystick.tally.services import Services
 from tallystick.tally.spellings import respell_argument
 
 if TYPE_CHECKING:
+    from tallystick.access import Approvals
+    from tallystick.memory import WorkingMemory
     from tallystick.recorder import Recordings
+else:
+    __getattr__ = late_names(
+        "tallystick",
+        {
+            "access": "Approvals",
+            "memory": "WorkingMemory",
+        },
+    )
 
 RememberMode = Annotated[
     Literal["auto", "sync", "async", "raw"],
@@ -138,6 +141,8 @@ class MemoryView:
 
     @property
     def _approvals(self) -> Approvals:
+        from tallystick.access import Approvals
+
         services = self._services
         redactor = services.memory.redactor
         return Approvals(services.store, services.gate, redactor, self.actor, self.scope)
@@ -154,6 +159,8 @@ class MemoryView:
         if self.scope not in scopes or not (working.run_id or working.thread):
             return None
         if run is not None and self.scope != run.scope:
+            from tallystick.access import widens
+
             with self._services.store.database.read() as connection:
                 if widens(connection, self._services.gate, self.actor, self.scope, run.scope):
                     return None
@@ -162,6 +169,8 @@ class MemoryView:
     @property
     def working(self) -> WorkingMemory:
         """What the run under way and its thread keep in mind: set, get, list and drop values."""
+        from tallystick.memory import WorkingMemory
+
         run, actor = run_under_way(self._services.recorder), self.actor
         thread = None if run is None else thread_of(run)
         if thread is None and actor.credential is None:  # of a token it is no conversation
@@ -384,6 +393,8 @@ class MemoryView:
         whether the best is likely to answer, and `only_confident` gives nothing where it is not:
         `found.withheld` counts what was found. Raises Denied and InvalidInput.
         """
+        from tallystick.memory.recall import recall
+
         self._admit("read")
         readable = self._scopes(scopes)
         if budget_tokens is not None and budget_tokens < 1:
@@ -431,7 +442,7 @@ class MemoryView:
                         "signals": hit.signals,
                         **place,
                     }
-                    for hit, place in zip(recalled, _places_of(recalled), strict=True)
+                    for hit, place in zip(recalled, places_of(recalled), strict=True)
                 ]
                 summary: dict[str, Any] = {
                     "path": recalled.path,
@@ -632,6 +643,8 @@ class MemoryView:
         elif isinstance(item, Mapping):
             item = NewMemory.load(item)
         elif not isinstance(item, NewMemory):
+            from tallystick.memory.documents import is_document, memory_of_document
+
             item = memory_of_document(item) if is_document(item) else NewMemory.load(item)
         new, moments = item, (item.occurred_at, item.valid_from, item.valid_until, item.expires_at)
         if any(moment is not None for moment in moments) or "due_at" in item.attributes:
@@ -674,26 +687,3 @@ class Part:
 
     def _full_id(self, kinds: tuple[IdKind, ...], text: str) -> str:
         return self._view._full_id(kinds, text)
-
-
-def record_pack(call: ObservedCall, request: Mapping[str, Any], pack: ContextPack) -> None:
-    ids = [item.id for item in pack.items if item.chosen_as != "working"]
-    summary = {"memories": ids, "tokens": pack.tokens}
-    call.record("memory_read", {**request, "items": ids}, summary=summary)
-
-
-def pack_items(working: WorkingMemory | None) -> tuple[PackItem, ...]:
-    return () if working is None else working.pack_items()
-
-
-def _places_of(hits: Iterable[Hit]) -> Iterator[dict[str, list[int]]]:
-    """Yield for each hit its place in a conversation, where it has one: the conversations are
-    numbered as they come up, because their ids are texts of others.
-    """
-    numbers: dict[str, int] = {}
-    for hit in hits:
-        conversation, position = hit.memory.conversation, hit.memory.position
-        if conversation is None or position is None:
-            yield {}
-        else:
-            yield {"turn": [numbers.setdefault(conversation, len(numbers)), position]}

@@ -12,16 +12,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from pydantic import SkipValidation
 
-from tallystick.access import GuardedCall
 from tallystick.errors import BudgetInfeasible, EgressDenied, InvalidInput
 from tallystick.policy.rules import CALLS
 from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResponseStream
 from tallystick.provider_errors import MODEL, sort_error
-from tallystick.recorder import Step, current_step
+from tallystick.recorder import current_step
 from tallystick.records import (
     CompiledContext,
     ContextItem,
@@ -32,13 +31,14 @@ from tallystick.records import (
     PolicyRule,
     StepStatus,
 )
-from tallystick.tally.compiling import record_again
-from tallystick.tally.daily_verbs import check_model_call, compile_again, join_run
-from tallystick.tally.enforcement import ask, settle
+from tallystick.tally.call_checks import check_model_call
+from tallystick.tally.daily_verbs import compile_again, join_run
 from tallystick.tally.memory_view import MemoryView
-from tallystick.tally.metered_provider import MeteredProvider
 from tallystick.tally.observed_calls import ObservedCall
 from tallystick.tokens.prices import cost_of
+
+if TYPE_CHECKING:
+    from tallystick.recorder import Step
 
 Provider = Annotated[ModelProvider | str, SkipValidation]
 """A model of a provider, or the name of both."""
@@ -132,6 +132,8 @@ def named_provider(view: MemoryView, name: str) -> ModelProvider:
             f"This tally sends nothing to {name} for its callers. Who runs it lists the models in "
             f"the setting `providers`, such as openai:*; now {listed}."
         )
+    from tallystick.tally.metered_provider import MeteredProvider
+
     return MeteredProvider(model_provider(name), view)
 
 
@@ -195,6 +197,9 @@ def _allowed_request(
     cleaned: dict[str, Any] = check.request
     is_person = view.actor.is_attended and view.actor.agent is None
     if by_person and not is_person and check.approval is None:
+        from tallystick.access import GuardedCall
+        from tallystick.tally.enforcement import ask, settle
+
         action = GuardedCall("model_call", model or "model", request)
         with view._observe_call("policy_check", model or "model_call") as call:
             answers = ask(view._approvals, [(action, _ASKED_AGAIN)], call, token=token)
@@ -464,6 +469,8 @@ def _record_call(
         recorded = _RecordedCall(view, provider, model, step)
         try:
             with step.active():
+                from tallystick.tally.compiling import record_again
+
                 observed = ObservedCall(view._services, view.actor, view.scope, step)
                 record_again(view._services, view.actor, compiled, observed)
                 yield recorded

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tallystick.embedding import as_embedder, named_embedder, named_reranker
 from tallystick.errors import InvalidInput, MissingExtra, SettingsError
@@ -23,7 +23,6 @@ from tallystick.ports import (
     TokenCounter,
 )
 from tallystick.recorder import RecorderContext
-from tallystick.recorder.outbound import Outbound
 from tallystick.recorder.payloads import require_seal
 from tallystick.records import Actor
 from tallystick.settings import Settings
@@ -31,6 +30,9 @@ from tallystick.storage import Store
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import journal
 from tallystick.tokens.prices import PriceTable, cost_of
+
+if TYPE_CHECKING:
+    from tallystick.recorder.outbound import Outbound
 
 LearnerLike = Learner | StructuredModel
 SummarizerLike = Summarizer | StructuredModel
@@ -77,6 +79,8 @@ def outbound_of(
     counter: Callable[[str | None], TokenCounter],
 ) -> Outbound:
     """Return the way to the models of a tally."""
+    from tallystick.recorder.outbound import Outbound
+
     return Outbound(
         memory.store,
         memory.remote_redactor,

@@ -10,26 +10,22 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tallystick.access import widens
 from tallystick.costs import Piece, measured
 from tallystick.errors import RunClosed, TallystickError
 from tallystick.logs import log_operation
-from tallystick.recorder import (
-    RecorderContext,
-    Run,
-    Step,
-    active_run,
-    active_step,
-)
+from tallystick.recorder import active_run, active_step
 from tallystick.records import (
     Actor,
     EntryKind,
     Scope,
     StepKind,
 )
-from tallystick.tally.services import Services
+
+if TYPE_CHECKING:
+    from tallystick.recorder import RecorderContext, Run, Step
+    from tallystick.tally.services import Services
 
 _PIECES: Mapping[StepKind, Piece] = {
     "memory_read": "recall",
@@ -74,6 +70,8 @@ class ObservedCall:
         into = self.step.run.scope
         origins = [scope for scope in dict.fromkeys((self._scope, *scopes)) if scope != into]
         if origins:
+            from tallystick.access import widens
+
             gate = self._services.gate
             with self._services.store.database.read() as connection:
                 if any(widens(connection, gate, self._actor, origin, into) for origin in origins):

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypedDict
 from pydantic import SkipValidation
 
 from tallystick.access import Gate
-from tallystick.checkpoints import CheckpointsContext
 from tallystick.embedding import GuardedEmbedder
 from tallystick.errors import (
     EmbeddingError,
@@ -34,7 +33,7 @@ from tallystick.policy.engines import KingfisherFinder
 from tallystick.policy.redaction import Finder, Redactor
 from tallystick.policy.rules import ToolClassSource
 from tallystick.ports import Clock, Ids, Models, Reranker, TokenCounter
-from tallystick.ranking import RecallWeights, WorkingSets
+from tallystick.ranking import RecallWeights
 from tallystick.ranking.analyses import ANALYSES
 from tallystick.recorder import RecorderContext, recover_interrupted_runs
 from tallystick.records import Actor, CallContext, PolicyRule, tuple_of
@@ -67,7 +66,10 @@ from tallystick.tokens.prices import PriceTable
 from tallystick.upkeep.unfinished import finish_erasure
 
 if TYPE_CHECKING:
+    from tallystick.checkpoints import CheckpointsContext
     from tallystick.jobs import Background, Handler
+    from tallystick.ranking import WorkingSets
+    from tallystick.recorder.outbound import Outbound
     from tallystick.upkeep.retention import RetentionHandler, Windows
 
 _DAY_US = 24 * 3600 * 1_000_000
@@ -194,7 +196,7 @@ class Services:
         self.gate = Gate(store, limits=settings.rate_limits)
         self.meter = OperationMeter(store.database, store.clock)
         self.embedder = GuardedEmbedder(choose_embedder(embedder, settings))
-        self.index = _open_index(store, settings, self.embedder)
+        self._index = _Index(store, settings, self.embedder)
         self.prices = None if settings.prices is None else PriceTable.read(settings.prices)
         """The user's own table of prices."""
         self.extensions: tuple[Extension[Any], ...] = load_extensions()
@@ -213,7 +215,7 @@ class Services:
             store=store,
             gate=self.gate,
             embedder=self.embedder,
-            index=self.index,
+            open_index=self._index,
             local_embedder=self.embedder.local,
             vector_search=settings.vector_search,
             weights=options.get("weights") or settings.recall_weights,
@@ -238,9 +240,6 @@ class Services:
             models=models,
             extensions=self.extensions,
         )
-        self.working_sets = WorkingSets(
-            self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
-        )
         self.captured_turns = CapturedTurns()
         self.sessions = Sessions()
         self.compile_requests = CompileRequests()
@@ -254,14 +253,11 @@ class Services:
         )
         if store.database.unwritable is None:
             recover_interrupted_runs(self.recorder)
-        self.checkpoints = CheckpointsContext(store, self.gate)
-        self.outbound = outbound_of(
-            self.memory, settings, self.recorder, prices=self.prices, counter=self.counter
-        )
         note_consent(store, self.memory, owner or Actor(user="tallystick", surface="open"))
         self.handlers: Callable[[], list[Handler]] = list
         """Makes those who carry out jobs by the verbs of the tally; set by the tally."""
         self._background: Background | None = None
+        self._checkpoints: CheckpointsContext | None = None
         self._works = background
         self.call_rules.note(owner or Actor(user="tallystick", surface="open"))
         weakref.finalize(self, store.location.remove_temporary)
@@ -324,6 +320,37 @@ class Services:
             background.add_chores(extension.chores(self.memory, background))
         return background
 
+    @property
+    def index(self) -> ChromaIndex | None:
+        """The index of vectors, where there is one."""
+        return self._index()
+
+    @property
+    def checkpoints(self) -> CheckpointsContext:
+        """The checkpoints of the tally, wired when they are first asked for."""
+        with self._guard:
+            if self._checkpoints is None:
+                from tallystick.checkpoints import CheckpointsContext
+
+                self._checkpoints = CheckpointsContext(self.store, self.gate)
+            return self._checkpoints
+
+    @cached_property
+    def outbound(self) -> Outbound:
+        """The way to the models of the tally."""
+        return outbound_of(
+            self.memory, self.settings, self.recorder, prices=self.prices, counter=self.counter
+        )
+
+    @cached_property
+    def working_sets(self) -> WorkingSets:
+        """The relevance of what a request has for a model, wired when it is first asked for."""
+        from tallystick.ranking import WorkingSets
+
+        return WorkingSets(
+            self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
+        )
+
     def wake(self) -> None:
         """Let the workers of this process, if it has any, look for work at once."""
         if self._background is not None:
@@ -382,9 +409,7 @@ class Services:
         self.memory.corpora.drop()
         self.memory.corpora.remove_erased()
         ANALYSES.clear()
-        self.working_sets = WorkingSets(
-            self.embedder, weights=self.memory.weights, word_vectors=self.memory.word_vectors
-        )
+        vars(self).pop("working_sets", None)
         self.recorder.clear_caches()
 
     def close(self) -> None:
@@ -405,7 +430,7 @@ class Services:
             self.memory.corpora.drop,
             self.gate.flush,
             self.meter.flush,
-            *([] if self.index is None else [self.index.close]),
+            self._index.close,
             self.store.database.close,
             self.recorder.close,
             # After the last write, which may have been the first of a run and so have taken it.
@@ -477,28 +502,46 @@ def _segment_files(store: Store) -> SegmentFiles | None:
     return None if tally_id is None else SegmentFiles(folder, tally_id)
 
 
-def _open_index(store: Store, settings: Settings, embedder: GuardedEmbedder) -> ChromaIndex | None:
-    """Return the index for the vectors of an embedder; None where there is none, and where the
-    embedder is away or not installed: then words and structure find, until the tally is opened
-    anew.
+class _Index:
+    """The index for the vectors of an embedder, opened when it is first asked for: its name is the
+    fingerprint of the embedder, for which the default one reads its files.
     """
-    try:
-        fingerprint = embedder.fingerprint
-    except EmbeddingError as error:
-        get_logger("embedding").warning("embedder.unavailable", error=type(error).__name__)
-        return None
-    with store.database.read() as connection:
-        layout = state_of(connection, fingerprint).layout
-    if settings.chroma is not None:
+
+    def __init__(self, store: Store, settings: Settings, embedder: GuardedEmbedder) -> None:
+        self._store, self._settings, self._embedder = store, settings, embedder
+        self._guard = threading.Lock()
+        self._opened: list[ChromaIndex | None] = []
+
+    def __call__(self) -> ChromaIndex | None:
+        """Return the index; None where there is none, and where the embedder is away or not
+        installed: then words and structure find, until the tally is opened anew.
+        """
+        with self._guard:
+            if not self._opened:
+                self._opened.append(self._open())
+            return self._opened[0]
+
+    def _open(self) -> ChromaIndex | None:
+        store, server = self._store, self._settings.chroma
+        try:
+            fingerprint = self._embedder.fingerprint
+        except EmbeddingError:
+            return None
+        with store.database.read() as connection:
+            layout = state_of(connection, fingerprint).layout
+        folder = store.location.folder if server is None else None
+        if server is None and (folder is None or store.database.unwritable is not None):
+            # Chroma writes where it is only asked. The database answers by itself.
+            return None
         return ChromaIndex(
-            fingerprint, database=store.database, server=settings.chroma, layout=layout
+            fingerprint, database=store.database, folder=folder, server=server, layout=layout
         )
-    if store.location.folder is None or store.database.unwritable is not None:
-        # Chroma writes where it is only asked. The database answers by itself.
-        return None
-    return ChromaIndex(
-        fingerprint, database=store.database, folder=store.location.folder, layout=layout
-    )
+
+    def close(self) -> None:
+        """Close the index if it was opened."""
+        for index in self._opened:
+            if index is not None:
+                index.close()
 
 
 def _token_folder(location: Location) -> Path:

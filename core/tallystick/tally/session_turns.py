@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from tallystick.errors import Denied
 from tallystick.memory.context import MemoryContext
-from tallystick.memory.read import list_memories
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.records import Actor, Memory, Remembered, RunRecord, Scope
 from tallystick.storage.rows import recordings
@@ -111,6 +110,8 @@ def words_of_run(
 
 
 def _turns(memory: MemoryContext, actor: Actor, scope: Scope, session: str) -> list[Memory]:
+    from tallystick.memory.read import list_memories
+
     request = RecallRequest(kinds=("turn",), conversation=session, limit=_TURNS, states=("active",))
     try:
         return list_memories(memory, actor, scope, request)

@@ -14,11 +14,7 @@ from tallystick.loading import late_names
 from tallystick.ports import Clock, Ids, SystemClock, TokenCounter, UuidIds
 from tallystick.records import (
     AccessDecision,
-    AccessToken,
     Actor,
-    Alert,
-    Backup,
-    Migration,
     PolicyRule,
     Scope,
     ToolClass,
@@ -28,7 +24,7 @@ from tallystick.records import (
 from tallystick.settings import Settings
 from tallystick.storage import Database, Location, Store
 from tallystick.storage.rows import scopes
-from tallystick.tally import daily_verbs, model_calls
+from tallystick.tally import call_checks, daily_verbs, model_calls
 from tallystick.tally.call_rules import CallFacts
 from tallystick.tally.kept_turns import keep_tool_output, keep_turn
 from tallystick.tally.memory_view import MemoryView
@@ -42,6 +38,7 @@ if TYPE_CHECKING:
     from tallystick.jobs import Drained, Handler, Worker
     from tallystick.memory import Items
     from tallystick.memory.reconcile import Reconciled
+    from tallystick.records import AccessToken, Alert, Backup, Migration
     from tallystick.tally.approvals import BoundApprovals
     from tallystick.tally.async_view import AsyncBoundTally
     from tallystick.tally.corrections import Corrections
@@ -60,6 +57,7 @@ else:
             "jobs": "Drained Worker",
             "memory": "Items",
             "memory.reconcile": "Reconciled",
+            "records": "AccessToken Alert Backup Migration",
             "tally.approvals": "BoundApprovals",
             "tally.async_view": "AsyncBoundTally",
             "tally.corrections": "Corrections",
@@ -471,8 +469,8 @@ class BoundTally(MemoryView):
     keep_tool_output = keep_tool_output
     call_model = model_calls.call_model
     stream_model = model_calls.stream_model
-    check_tool_call = daily_verbs.check_tool_call
-    check_model_call = daily_verbs.check_model_call
+    check_tool_call = call_checks.check_tool_call
+    check_model_call = call_checks.check_model_call
 
     if not TYPE_CHECKING:  # a type checker names the missing attribute itself
 

@@ -728,7 +728,7 @@ def _derived(corpus: Corpus) -> Sequence[object]:
         docs[rows].tolist(),
         docs[corpus.turns].tolist(),
         [
-            [int(docs[row]) if row >= 0 else -1 for row in corpus.beside(rows, step).tolist()]
+            [int(docs[row]) if row >= 0 else -1 for row in corpus.beside(rows, (step,))[0].tolist()]
             for step in (-2, -1, 1, 2)
         ],
         words.counts.tolist(),

@@ -554,7 +554,7 @@ def test_a_corpus_brought_up_step_by_step_is_the_one_made_at_once(
         rows = corpus.rows_of(sorted(doc for doc, text in standing.items() if text is not None))
         scores = corpus.text_scores(weights, average=4.0)
         docs = corpus.column("doc")
-        beside = [corpus.beside(rows, step) for step in (-2, -1, 1, 2)]
+        beside = corpus.beside(rows, (-2, -1, 1, 2))
         word_rows = []
         for row in rows.tolist():
             words, _ = corpus.words_of(rows[rows == row])

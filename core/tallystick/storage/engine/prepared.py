@@ -405,7 +405,10 @@ def _unpacking(read: _Convert, unpacks: Sequence[tuple[int, _Convert]]) -> _Conv
         for row in read(cursor):
             values = list(row)
             for position, convert in unpacks:
-                values[position] = convert(values[position])
+                value = values[position]
+                # Most are none, or are not packed.
+                if value is not None and type(value) is not str:
+                    values[position] = convert(value)
             rows.append(tuple(values))
         return rows
 

@@ -140,9 +140,12 @@ _HASHES = (
     .join(_s, _s.c.id == _ms.c.source_id)
     .order_by(_ms.c.doc, _ms.c.ordinal)
 )
-_HASHES_OF = Prepared(
-    _HASHES.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
-    postgresql=_HASHES.where(_ms.c.doc == func.any(bindparam("docs"))),
+_HASHES_OF, _LINKS_OF = (
+    Prepared(
+        query.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
+        postgresql=query.where(_ms.c.doc == func.any(bindparam("docs"))),
+    )
+    for query in (_HASHES, _HASHES.add_columns(_s.c.reference))
 )
 _NOTE_ACCESS = (
     update(_m)
@@ -161,6 +164,8 @@ class Stored:
     forgotten_at: int | None
     memory: Memory
     secret: bytes
+    links: Sequence[SourceLink] | None = None
+    """Its sources in the order in which they came, where they were read with it."""
 
     @property
     def scope(self) -> ScopeRow:
@@ -344,9 +349,15 @@ def speakers_of(connection: Connection, ids: Collection[str]) -> dict[str, str]:
 
 
 def get_docs(
-    connection: Connection, docs: Iterable[int], *, within: Collection[int] | None = None
+    connection: Connection,
+    docs: Iterable[int],
+    *,
+    within: Collection[int] | None = None,
+    links: bool = False,
 ) -> dict[int, Stored]:
-    """Return memories by number, only those of the scopes `within` if these are given."""
+    """Return memories by number, only those of the scopes `within` if these are given; with `links`
+    their sources too.
+    """
     numbers = list(docs)
     query = _BY_DOCS if within is None else _BY_DOCS_WITHIN
     scope_ids = {} if within is None else {"scope_ids": integer_list(connection, list(within))}
@@ -358,7 +369,7 @@ def get_docs(
         )
         memories.update(
             (stored.doc, stored)
-            for stored in _hydrate(connection, [_Row._make(row) for row in rows])
+            for stored in _hydrate(connection, [_Row._make(row) for row in rows], links=links)
         )
     return memories
 
@@ -567,20 +578,31 @@ def written_in(connection: Connection, docs: Sequence[int], run_id: str) -> set[
     return set(connection.execute(query).scalars())
 
 
-def _hydrate(connection: Connection, rows: Sequence[Any]) -> list[Stored]:
+def _hydrate(connection: Connection, rows: Sequence[Any], *, links: bool = False) -> list[Stored]:
     if not rows:
         return []
     hashes: dict[int, list[SourceHash]] = {}
-    for doc, source_id, content_hash in _HASHES_OF(
-        connection, {"docs": integer_list(connection, [row.doc for row in rows])}
+    linked: dict[int, list[SourceLink]] = {}
+    docs = {"docs": integer_list(connection, [row.doc for row in rows])}
+    for doc, source_id, content_hash, *reference in (_LINKS_OF if links else _HASHES_OF)(
+        connection, docs
     ):
         hashes.setdefault(doc, []).append(
-            SourceHash(source_id=source_id, content_hash=content_hash)
+            SourceHash.of_valid(source_id=source_id, content_hash=content_hash)
         )
-    return [_load_memory(row, tuple(hashes.get(row.doc, ()))) for row in rows]
+        for each in reference:
+            linked.setdefault(doc, []).append(SourceLink(source_id, SourceRef.loads(each)))
+    return [
+        _load_memory(
+            row, tuple(hashes.get(row.doc, ())), linked.get(row.doc, ()) if links else None
+        )
+        for row in rows
+    ]
 
 
-def _load_memory(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
+def _load_memory(
+    row: Any, sources: tuple[SourceHash, ...], links: Sequence[SourceLink] | None = None
+) -> Stored:
     body = parsed_body(row.body) if row.body is not None else {"content": ""}
     memory = Memory.load(
         {
@@ -613,5 +635,11 @@ def _load_memory(row: Any, sources: tuple[SourceHash, ...]) -> Stored:
         }
     )
     return Stored(
-        row.doc, row.scope_id, row.content_key, row.forgotten_at, memory, bytes(row.scope_secret)
+        row.doc,
+        row.scope_id,
+        row.content_key,
+        row.forgotten_at,
+        memory,
+        bytes(row.scope_secret),
+        links,
     )
