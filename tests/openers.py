@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tallystick import BoundTally, Tally
-from tallystick.memory.recall import Recalled
+from tallystick.memory.recalled import Recalled
 from tallystick.settings import Settings
 
 OpenTally = Callable[..., Tally]

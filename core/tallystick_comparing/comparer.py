@@ -18,7 +18,8 @@ from tallystick.embedding import GuardedEmbedder
 from tallystick.errors import EmbeddingError, InvalidInput, SettingsError, TallystickError
 from tallystick.logs import get_logger
 from tallystick.memory import MemoryContext, RecallRequest
-from tallystick.memory.recall import Recalled, recall
+from tallystick.memory.recall import recall
+from tallystick.memory.recalled import Recalled
 from tallystick.records import Actor, ComparedRun, Comparison, JsonObject, Scope
 from tallystick.settings import Settings
 from tallystick.storage import Connection

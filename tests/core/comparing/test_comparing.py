@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import func, select
 
 from tallystick.errors import Denied, InvalidInput, StateConflict
-from tallystick.memory.recall import Recalled
+from tallystick.memory.recalled import Recalled
 from tallystick.records import Actor, Comparison
 from tallystick.settings import Settings
 from tallystick.storage.engine import tables

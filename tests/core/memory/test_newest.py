@@ -10,7 +10,7 @@ import pytest
 
 from tallystick import Actor, BoundTally, Tally
 from tallystick.errors import Denied, InvalidInput
-from tallystick.memory.recall import Recalled
+from tallystick.memory.recalled import Recalled
 from tallystick.records import SourceRef
 from tallystick.testing import StepClock
 

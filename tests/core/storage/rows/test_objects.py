@@ -15,7 +15,7 @@ from tests.servers import s3_server
 
 from tallystick import Actor, Tally
 from tallystick.errors import CorruptTally, InvalidInput, SettingsError, StorageError
-from tallystick.jobs.background import _follow as follow
+from tallystick.jobs import patient
 from tallystick.ports import BlobStore
 from tallystick.settings import Settings
 from tallystick.storage.engine.blob_stores import open_blobs
@@ -478,7 +478,7 @@ def test_what_was_large_before_the_setting_or_the_process_is_moved_in_the_end(
 def follow_objects(tally: Tally) -> None:
     """Do what the background does once a minute."""
     [derived] = [each for each in services_of(tally).background.derived if each.name == "objects"]
-    follow(derived)
+    patient(derived.name, derived.follow)()
 
 
 def test_what_nothing_names_is_swept_in_the_background(
