@@ -288,7 +288,9 @@ def _by_sentences(
     text = unwrap(content)
     spans = whole_sentences(text)
     above = _headings(text, spans)
-    headings = set(above.values())
+    code = set(_places_in(code_spans(text), spans))
+    # A line above code alone is what is said beside it.
+    headings = {heading for place, heading in above.items() if place not in code}
     ranked = [each for each in _sentences_by_worth(text, spans, query) if each not in headings]
     if len(spans) < 2 or not ranked:
         return None
