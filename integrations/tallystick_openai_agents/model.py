@@ -30,7 +30,11 @@ from tallystick_openai_agents.messages import (
     user_text,
 )
 from tallystick_openai_agents.render import read_request, render, with_memory
-from tallystick_openai_agents.rules import read_arguments, take_in_hand
+from tallystick_openai_agents.rules import (
+    read_arguments,
+    take_handoffs_in_hand,
+    take_in_hand,
+)
 from tallystick_openai_agents.under_way import RunUnderWay, agent_asking
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
@@ -110,6 +114,7 @@ class RunModel(Model):
         request = ModelRequest.of(*arguments, **rest)
         request = replace(request, model_settings=self._settings(request.model_settings))
         take_in_hand(request.tools, asks=self.run.asks)
+        take_handoffs_in_hand(request.handoffs)
         asking = _Asking(self.run, agent_asking.get(), self._asked(), request)
         await in_thread(asking.prepare)
         return asking

@@ -13,13 +13,14 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from agents import Agent, FunctionTool, RunConfig, RunContextWrapper, RunState
+from agents import Agent, FunctionTool, Handoff, RunConfig, RunContextWrapper, RunState
 from agents.tool import (
     _MISSING_FUNCTION_TOOL_WRAPPED_CALLABLE,
     _FailureHandlingFunctionToolInvoker,
 )
 from agents.tool_context import ToolContext
 
+from tallystick.aio import in_thread
 from tallystick.kit import ToolCall
 from tallystick.kit.agent_runs import Answer
 
@@ -40,6 +41,10 @@ class AroundTools(Protocol):
 
     async def call_tool(self, tool: FunctionTool, context: Any, input: str, invoke: Invoke) -> Any:
         """Check, carry out and record a call."""
+        ...
+
+    def check_handoff(self, handoff: Handoff[Any, Any], input: str) -> None:
+        """Check that another agent may take over. Raises ActionDenied and ApprovalRequired."""
         ...
 
 
@@ -145,6 +150,26 @@ def take_in_hand(tools: Iterable[Any], *, asks: bool = False) -> None:
             tool.on_invoke_tool = _Invoker(tool, invoke)
         if (asks or isinstance(tool, RuledTool)) and not isinstance(tool.needs_approval, _Approval):
             tool.needs_approval = _Approval(tool, tool.needs_approval)
+
+
+class _HandingOver:
+    """Hands over to another agent once the rules let it."""
+
+    def __init__(self, handoff: Handoff[Any, Any]) -> None:
+        self.handoff, self.invoke = handoff, handoff.on_invoke_handoff
+
+    async def __call__(self, context: RunContextWrapper[Any], input: str) -> Any:
+        around = in_hand.get()
+        if around is not None:
+            await in_thread(around.check_handoff, self.handoff, input)
+        return await self.invoke(context, input)
+
+
+def take_handoffs_in_hand(handoffs: Iterable[Handoff[Any, Any]]) -> None:
+    """Let runs stand around these handoffs, once each."""
+    for handoff in handoffs:
+        if not isinstance(handoff.on_invoke_handoff, _HandingOver):
+            handoff.on_invoke_handoff = _HandingOver(handoff)
 
 
 def is_in_hand(tool: Any) -> bool:

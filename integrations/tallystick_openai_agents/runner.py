@@ -73,8 +73,12 @@ class TallyRunner(AgentPiece, AgentRunner):
     ) -> RunResultStreaming:
         """Same as `Runner.run_streamed`; the end of its events acknowledges what was recorded."""
         run = self._begin(starting_agent, input, kwargs)
-        with run.active():
-            result = super().run_streamed(starting_agent, input, **run.options)
+        try:
+            with run.active():
+                result = super().run_streamed(starting_agent, input, **run.options)
+        except BaseException as error:
+            run.fail(error)
+            raise
         reading = _Reading()
         ended = asyncio.create_task(_end(run, result, reading))
         events = result.stream_events

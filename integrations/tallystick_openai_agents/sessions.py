@@ -8,6 +8,7 @@ that write at once lose nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID
 
@@ -16,8 +17,8 @@ from agents.memory import SessionABC, SessionSettings
 from agents.memory.session_settings import coerce_session_settings
 
 from tallystick.aio import in_thread
-from tallystick.checkpoints import StoredCheckpoint
-from tallystick.errors import InvalidInput
+from tallystick.checkpoints import NewCheckpoint, StoredCheckpoint
+from tallystick.errors import InvalidInput, StateConflict
 from tallystick.kit import ActorSource, Binder
 from tallystick.kit.binder import id_text
 from tallystick.kit.thread_entries import json_entry, next_id, value_of
@@ -118,19 +119,37 @@ class TallySession(SessionABC):
     def _add(self, items: list[TResponseInputItem], wrapper: RunContextWrapper[Any] | None) -> None:
         bound = self._bound(wrapper)
         newest = bound.threads.get(self.session_id, namespace=_NAMESPACE)
-        self._put(bound, next_id(bound, None if newest is None else newest.summary.id), items)
+        id = next_id(bound, None if newest is None else newest.summary.id)
+        bound.threads.put(self.session_id, self._entry(id, items))
 
-    def _put(self, bound: BoundTally, id: str, items: list[TResponseInputItem]) -> None:
+    def _entry(
+        self, id: str, items: list[TResponseInputItem], if_newest: str | None = None
+    ) -> NewCheckpoint:
         place = {_SESSION: self.session_id}
-        entry = json_entry(_NAMESPACE, id, items, metadata=place, default=_as_json)
-        bound.threads.put(self.session_id, entry)
+        return json_entry(
+            _NAMESPACE, id, items, metadata=place, if_newest=if_newest, default=_as_json
+        )
 
     def _pop(self, wrapper: RunContextWrapper[Any] | None) -> TResponseInputItem | None:
         bound = self._bound(wrapper)
+        while True:
+            with suppress(StateConflict):  # somebody was faster: the newest item is another
+                return self._pop_newest(bound)
+
+    def _pop_newest(self, bound: BoundTally) -> TResponseInputItem | None:
+        """Pop the newest item. Raises StateConflict where the session changed meanwhile."""
+        newest: str | None = None
         for entry in self._entries(bound):
+            newest = newest or entry.summary.id
             items: list[Any] = value_of(entry)
             if items:
-                self._put(bound, entry.summary.id, items[:-1])
+                # An entry without items goes behind the newest, by which a second one that pops
+                # the same item sees that it was taken.
+                taken = self._entry(next_id(bound, newest), [], if_newest=newest)
+                rest = self._entry(entry.summary.id, items[:-1])
+                bound.threads.put_together(
+                    [(bound.threads, self.session_id, each) for each in (taken, rest)]
+                )
                 return cast(TResponseInputItem, items[-1])
         return None
 

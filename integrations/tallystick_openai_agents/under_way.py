@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from agents import Agent, FunctionTool, ModelProvider, RunContextWrapper, RunHooks
+from agents import Agent, FunctionTool, Handoff, ModelProvider, RunContextWrapper, RunHooks
 from agents.run_config import CallModelData, ModelInputData
 from pydantic_core import to_json
 
@@ -40,6 +40,8 @@ from tallystick_openai_agents.rules import (
 
 agent_asking: ContextVar[Agent[Any] | None] = ContextVar("tallystick_agent", default=None)
 """The agent whose model is about to be asked."""
+_questions: ContextVar[set[str]] = ContextVar("tallystick_questions")
+"""Ids of the calls that wait for a person within the call of a tool that is an agent."""
 
 
 class RunUnderWay(AgentRun):
@@ -66,7 +68,7 @@ class RunUnderWay(AgentRun):
         self._errors: dict[str, BaseException] = {}
         """Errors of tools that the SDK gave to the model as a text."""
         self._open: dict[Any, OpenCall | None] = {}
-        """Calls of tools of the SDK's own, by the tool."""
+        """Calls of tools of the SDK's own, by the tool, and of handoffs, by the agent."""
         self._lock = threading.Lock()
         self._models_asked = 0
         self._status: StepStatus | None = None
@@ -125,6 +127,7 @@ class RunUnderWay(AgentRun):
                 self._decided[call_id] = opened, error
             except ApprovalRequired as error:
                 self._asked.add(call_id)
+                _questions.get(set()).add(call_id)
                 self.asked[call_id] = error.approvals[0].id
                 self.wait_tool(call, opened)
         return call_id in self._asked
@@ -162,8 +165,9 @@ class RunUnderWay(AgentRun):
         call = ToolCall(tool.name, read_arguments(input), call_id)
         decided, enforced = self._decided.pop(call_id or "", None), self.enforces(tool)
         opened = await in_thread(self._begin, call) if decided is None else decided[0]
+        questions: set[str] = set()
+        token = _questions.set(questions)
         with self.active(opened):
-            questions = len(self._asked)
             try:
                 if decided is None:
                     check = await in_thread(self._check_call, call, enforced)
@@ -182,10 +186,13 @@ class RunUnderWay(AgentRun):
                 if denial is None:
                     raise
                 return denial
+            finally:
+                _questions.reset(token)
+        _questions.get(set()).update(questions)
         failure = self._errors.pop(call_id or "", None)
         if failure is not None:
             self.tell_tool(opened, failure, str(result))
-        elif len(self._asked) > questions:
+        elif questions:
             if opened is not None:
                 opened.end("blocked")
         else:
@@ -212,15 +219,39 @@ class RunUnderWay(AgentRun):
         opened = self._open.pop(getattr(context, "tool_call_id", None) or id(tool), None)
         self.end_tool(opened, as_json(result))
 
+    def check_handoff(self, handoff: Handoff[Any, Any], input: str) -> None:
+        """Check that an agent may take over, before anything of it happens. Raises ActionDenied and
+        ApprovalRequired: the SDK has no question about a handoff, and no answer in its place.
+        """
+        call = ToolCall(handoff.tool_name, read_arguments(input))
+        self._open_handoff(handoff.agent_name, self.handoffs.pop(handoff.agent_name, call))
+
+    def _open_handoff(self, agent: str, call: ToolCall) -> OpenCall | None:
+        opened = self._begin(call)
+        with self.active(opened):
+            try:
+                self.check_tool(call)
+            except ApprovalRequired:
+                self.wait_tool(call, opened)
+                raise
+            except BaseException as error:
+                self.fail_tool(opened, error)
+                raise
+        self._open["handoff", agent] = opened
+        return opened
+
     def hand_over(self, agent: Agent[Any]) -> None:
         """Record that another agent takes over: the run of the one before it ends, if it is our
-        own.
+        own. Raises as `check_handoff`, where that was passed by.
         """
-        root, call = self.root, self.handoffs.pop(agent.name, ToolCall("handoff", {}))
+        call = self.handoffs.pop(agent.name, ToolCall("handoff", {}))
+        if ("handoff", agent.name) not in self._open:
+            self._open_handoff(agent.name, call)
+        root, opened = self.root, self._open.pop(("handoff", agent.name))
         if root is None:
             return
         with self.guard(root.run):
-            self.end_tool(self._begin(call), agent.name)
+            self.end_tool(opened, agent.name)
             if root.is_own:
                 root.end("completed")
                 self.join(agent.name, handed_over_by=root.run.id)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import anyio
 import pytest
 from agents import (
     Agent,
@@ -25,6 +26,7 @@ from agents import (
     RunState,
     Usage,
     function_tool,
+    handoff,
 )
 from agents.memory import SessionSettings
 from agents.run_config import CallModelData, ModelInputData
@@ -89,6 +91,21 @@ def test_the_newest_item_is_popped_and_a_session_is_cleared(open_sqlite: OpenTal
         done(session.clear_session())
         assert done(session.get_items()) == []
         assert done(other.get_items()) == ITEMS
+
+
+def test_each_item_is_popped_once_whoever_pops_at_once(open_sqlite: OpenTally) -> None:
+    async def pop_and_add(session: TallySession) -> list[Any]:
+        say = [session.add_items([{"role": "user", "content": f"late {i}"}]) for i in range(5)]
+        popped = await asyncio.gather(*(session.pop_item() for _ in range(10)), *say)
+        return [item for item in popped if item is not None]
+
+    with open_sqlite() as tally:
+        session = TallySession(tally, "s")
+        said: list[Any] = [{"role": "user", "content": str(i)} for i in range(12)]
+        done(session.add_items(said))
+        popped = done(pop_and_add(session))
+        texts = [item["content"] for item in [*popped, *done(session.get_items())]]
+        assert sorted(texts) == sorted([*map(str, range(12)), *(f"late {i}" for i in range(5))])
 
 
 def test_an_item_that_is_no_json_is_refused_and_nothing_of_it_is_kept(
@@ -617,6 +634,73 @@ def test_memory_tools_without_a_runner_go_by_the_rules_and_by_who_acts(
         result = done(Runner.run(agent, "Hm?", context=ada.actor, run_config=QUIET))
         assert "stopped by rule" in result.new_items[2].output
         assert {each.content for each in ada.memories()} == {"Tea at four.", "Coffee at five."}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_rule_over_a_handoff_stops_it_before_anything_of_it_happens(
+    open_sqlite: OpenTally, streamed: bool
+) -> None:
+    told: list[str] = []
+
+    def agent() -> Agent[Any]:
+        clerk = Agent("clerk", model=Scripted("Clerk here."))
+        over = handoff(clerk, on_handoff=lambda context: told.append("clerk"))
+        return Agent("first", model=Scripted([call("transfer_to_clerk")]), handoffs=[over])
+
+    async def run(runner: TallyRunner) -> Any:
+        if not streamed:
+            return await runner.run(agent(), "Pay.", run_config=QUIET)
+        result = runner.run_streamed(agent(), "Pay.", run_config=QUIET)
+        async for _ in result.stream_events():
+            pass
+        return result
+
+    with open_sqlite(rules=[rule("deny", tool=("transfer_to_clerk",))]) as tally:
+        with pytest.raises(ActionDenied):
+            done(run(TallyRunner(tally.bind(BOT))))
+        assert told == []
+        assert ("tool_call", "transfer_to_clerk", "failed") in steps_of(tally.bind(BOT))
+    with open_sqlite(rules=[rule("require_approval", tool=("transfer_to_clerk",))]) as tally:
+        bound = tally.bind(BOT)
+        with pytest.raises(ApprovalRequired) as asked:
+            done(run(TallyRunner(bound)))
+        assert (told, bound.recordings.runs()[0].status) == ([], "blocked")
+        tally.user(ANNA.user).approvals.approve(asked.value.approvals[0].id, reason="yes")
+        assert done(run(TallyRunner(bound))).final_output == "Clerk here."
+        assert told == ["clerk"]
+
+
+def test_a_tool_beside_an_agent_that_asks_keeps_its_result_in_the_receipt(
+    open_sqlite: OpenTally,
+) -> None:
+    @function_tool
+    async def look_up() -> str:
+        """Take longer than the question of the other."""
+        await anyio.sleep(0.3)
+        return "The balance is nine."
+
+    bank = Bank()
+    clerk = Agent("clerk", model=Scripted(paying(PAY)), tools=[function_tool(bank.tools[0])])
+    both = [call("clerk", input="pay"), call("look_up")]
+    tools = [clerk.as_tool("clerk", "Pays."), look_up]
+    boss = Agent("boss", model=Scripted(both), tools=tools)
+    with open_sqlite(rules=[ASK]) as tally:
+        bound = tally.bind(BOT)
+        result = done(TallyRunner(bound, strict=True).run(boss, "Go.", run_config=QUIET))
+        assert [each.tool_name for each in result.interruptions] == ["pay"]
+        states = {name: status for kind, name, status in steps_of(bound) if kind == "tool_call"}
+        assert states == {"clerk": "blocked", "look_up": "completed", "pay": "blocked"}
+
+
+def test_a_stream_that_cannot_begin_leaves_no_run_open(open_sqlite: OpenTally) -> None:
+    async def begin(bound: BoundTally) -> None:
+        hooks: Any = object()
+        with pytest.raises(TypeError):
+            TallyRunner(bound).run_streamed(Agent("a", model=Scripted("never")), "Hm?", hooks=hooks)
+
+    with open_sqlite() as tally:
+        done(begin(tally.bind(BOT)))
+        assert [run.status for run in tally.bind(BOT).recordings.runs()] == ["failed"]
 
 
 def test_a_denied_tool_of_a_handed_over_agent_is_denied_too(open_sqlite: OpenTally) -> None:
