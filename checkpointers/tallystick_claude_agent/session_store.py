@@ -7,9 +7,11 @@ lose nothing. Transcripts are live state, as checkpoints are: nothing in them is
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
+from weakref import WeakKeyDictionary
 
 from claude_agent_sdk import (
     SessionKey,
@@ -22,7 +24,7 @@ from claude_agent_sdk import (
 )
 
 from tallystick.aio import in_thread
-from tallystick.checkpoints import Summary
+from tallystick.checkpoints import NewCheckpoint, Summary
 from tallystick.errors import InvalidInput
 from tallystick.kit import ActorSource, Binder
 from tallystick.kit.thread_entries import json_entry, next_id, place_of, value_of
@@ -48,7 +50,8 @@ class _Append(NamedTuple):
 class TallySessionStore(SessionStore):
     """Transcripts off the disk: `ClaudeAgentOptions(session_store=TallySessionStore(tally))`.
 
-    A session belongs to the scope: its id gives nobody the authority of who made it.
+    A session belongs to the scope: its id gives nobody the authority of who made it. Thread-safe,
+    each thread with an event loop of its own.
     """
 
     def __init__(
@@ -64,7 +67,11 @@ class TallySessionStore(SessionStore):
         self._binder = Binder(
             tally, runtime="claude_agent", piece="TallySessionStore", actor=actor, scope=scope
         )
-        self._turn: asyncio.Lock | None = None
+        self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            WeakKeyDictionary()
+        )
+        """Whose turn it is to append, by event loop: a lock of one wakes nobody in another."""
+        self._appending = threading.Lock()
         self._under_way: dict[tuple[str, str], _Append] = {}
 
     def __repr__(self) -> str:
@@ -76,8 +83,8 @@ class TallySessionStore(SessionStore):
         """
         if not entries:
             return
-        self._turn = self._turn or asyncio.Lock()
-        async with self._turn:  # in the order of the calls
+        async with self._turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            # In the order of the calls.
             await in_thread(self._append, _checked(key), entries)
 
     async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
@@ -122,8 +129,12 @@ class TallySessionStore(SessionStore):
         return self._binder.bound(self._binder.call(session=session))
 
     def _append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        bound, thread, namespace = self._bound(key), _thread_of(key), _namespace_of(key)
-        entry = json_entry(namespace, "", entries, allow_nan=False)
+        entry = json_entry(_namespace_of(key), "", entries, allow_nan=False)
+        with self._appending:
+            self._put(key, entries, entry)
+
+    def _put(self, key: SessionKey, entries: list[SessionStoreEntry], entry: NewCheckpoint) -> None:
+        bound, thread, namespace = self._bound(key), _thread_of(key), entry.namespace
         newest = self._newest_two(bound, thread, namespace)
         content, place = text_digest("claude-agent-append", entry.body.body), (thread, namespace)
         again = self._under_way.get(place)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tallystick.errors import InvalidInput, InvalidRecord, TallystickError
 from tallystick.memory import Put
-from tallystick.records import NewMemory, SourceRef
+from tallystick.records import KINDS, NewMemory, SourceRef, validate_attributes
 
 _DEEPEST = 100
 """Levels of objects and lists within each other that a memory of another product may have."""
@@ -131,7 +131,7 @@ def new_memory(
     **fields: Any,
 ) -> NewMemory:
     """Return a memory; `source` is its product, its id there and its owner, `title` that of what
-    it is from. Raises ValueError where there is no text.
+    it is from. Raises ValueError where there is no text, and InvalidRecord.
     """
     if not isinstance(content, str) or not content.strip():
         raise ValueError("there is no text")
@@ -140,7 +140,7 @@ def new_memory(
         if isinstance(fields.get(name), str):
             fields[name] = storable(fields[name])
     address = ":".join(str(part) for part in (product, owner, record_id) if part)
-    return NewMemory(
+    new = NewMemory(
         content=content,
         occurred_at=occurred_at,
         tags=tags,
@@ -152,6 +152,16 @@ def new_memory(
         ),
         **fields,
     )
+    validate_attributes(new.kind, new.attributes)  # here, so that a preview says so
+    return new
+
+
+def pop_kind(facts: dict[str, Any], default: str) -> str:
+    """Take the kind of a memory out of what a product says of it, where it is a kind of ours; a
+    word of the product's own stays there.
+    """
+    kind = facts.get("kind")
+    return str(facts.pop("kind")) if isinstance(kind, str) and kind in KINDS else default
 
 
 def speaker_of(role: Any) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from tallystick.errors import InvalidInput, InvalidRecord, PositionTaken
-from tallystick.kit.sessions import note
+from tallystick.kit.sessions import note, stored_text
 from tallystick.memory import Put
 from tallystick.records import MOST_RESULTS, Memory, NewMemory, Remembered
 from tallystick.records._base import Record
@@ -181,7 +181,8 @@ class _Storing:
             return False
         if value.conversation not in self._said:
             self._said[value.conversation] = self._turns(value.conversation)
-        ids = self._said[value.conversation].get(value.content)
+        said = self._said[value.conversation]
+        ids = said.get(stored_text(self.bound, value.content)) if said else None
         return bool(ids and ids.pop())
 
     def _turns(self, conversation: str) -> dict[str, list[str]]:

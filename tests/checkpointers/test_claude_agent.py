@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -150,6 +151,27 @@ async def test_two_processes_that_write_at_once_lose_no_line_and_no_title(
         assert {each["type"] for each in loaded} == {"user", "custom-title", "tag"}
         [summary] = await two.list_session_summaries(KEY["project_key"])
         assert (summary["data"]["custom_title"], summary["data"]["tag"]) == ("The ledger", "done")
+
+
+def test_threads_with_event_loops_of_their_own_share_a_store(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        store = TallySessionStore(tally.bind(ALICE))
+
+        async def append(name: int) -> None:
+            batches = (lines(f"{name}-{number}") for number in range(6))
+            await asyncio.gather(*(store.append(KEY, batch) for batch in batches))
+
+        def work(name: int) -> None:
+            asyncio.run(append(name))
+
+        threads = [threading.Thread(target=work, args=(name,), daemon=True) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        loaded = asyncio.run(store.load(KEY))
+        assert loaded is not None
+        assert len(loaded) == 24
 
 
 @pytest.mark.parametrize(

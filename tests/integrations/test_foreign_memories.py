@@ -213,6 +213,51 @@ def test_memories_of_several_people_come_in_only_for_those_who_are_named(
         )
 
 
+def test_a_schema_and_a_kind_of_somebody_elses_come_in_as_facts(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    def item(key: str, schema: str, **content: str) -> dict[str, Any]:
+        value = {"kind": schema, "content": content}
+        return {"namespace": ["memories", "anna"], "key": key, "value": value}
+
+    items = [
+        item("1", "UserProfile", name="Anna", drink="tea"),
+        item("2", "Preference", content="Anna likes tea."),
+        item("3", "Memory", content="Anna sails.", kind="hobby"),
+    ]
+    results = [{"id": "1", "memory": "Anna rows.", "metadata": {"kind": "hobby"}}]
+    of_langmem, of_mem0 = tmp_path / "items.json", tmp_path / "mem0.json"
+    of_langmem.write_text(json.dumps(items))
+    of_mem0.write_text(json.dumps({"results": results}))
+    with open_sqlite() as tally:
+        anna = tally.bind(Actor(user="anna"))
+        preview = import_memories(anna, "langmem", of_langmem)
+        done = import_memories(anna, "langmem", of_langmem, mode="apply")
+        assert (done.created, done.skipped) == (preview.read, ()) == (3, ())
+        import_memories(anna, "mem0", of_mem0, mode="apply")
+        assert {(each.kind, each.content): each.attributes for each in anna.memories()} == {
+            ("fact", '{"name": "Anna", "drink": "tea"}'): {
+                "name": "Anna",
+                "drink": "tea",
+                "schema": "UserProfile",
+            },
+            ("preference", "Anna likes tea."): {},
+            ("fact", "Anna sails."): {"kind": "hobby"},
+            ("fact", "Anna rows."): {"kind": "hobby"},
+        }
+
+
+def test_a_preview_skips_what_an_import_would_skip(open_sqlite: OpenTally, tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    file.write_text('{"content": "Tea.", "kind": "fact"}\n{"content": "Rum.", "kind": "hobby"}\n')
+    with open_sqlite() as tally:
+        anna = tally.bind(Actor(user="anna"))
+        preview = import_memories(anna, "jsonl", file)
+        done = import_memories(anna, "jsonl", file, mode="apply")
+        assert (preview.read, preview.skipped) == (1, done.skipped)
+        assert [each.place for each in done.skipped] == ["line 2"]
+
+
 def test_lines_that_cannot_be_read_are_skipped_with_their_number_and_reason(
     open_sqlite: OpenTally, tmp_path: Path
 ) -> None:

@@ -166,6 +166,18 @@ def test_facts_of_a_graph_keep_when_they_held(
         assert fact.attributes["entities"] == ["Leo", "Bern"]
 
 
+def test_a_name_of_any_length_loses_no_fact_of_a_graph(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    nodes = [{"uuid": "n1", "name": "heron " * 60, "summary": "Grey."}]
+    edges = [{"uuid": "e1", "fact": "It nests in oaks.", "source_node_uuid": "n1"}]
+    file = tmp_path / "graph.json"
+    file.write_text(json.dumps({"group_id": "g", "nodes": nodes, "edges": edges}))
+    with open_sqlite() as tally:
+        done = import_memories(tally.bind(ANNA), "graphiti", file, mode="apply")
+        assert (done.created, done.skipped) == (2, ())
+
+
 def test_a_thread_of_zep_becomes_a_conversation(open_sqlite: OpenTally, tmp_path: Path) -> None:
     said = [
         {"uuid": f"m{n}", "role": role, "name": "x", "content": text, "created_at": AT}
@@ -276,6 +288,46 @@ def test_a_session_that_grew_brings_what_is_new(open_sqlite: OpenTally, tmp_path
         done = import_memories(anna, "codex", file, mode="apply")
         assert (done.created, done.present) == (1, 2)
         assert [each.reason for each in done.skipped] == ["is no JSON"]
+
+
+def test_a_secret_that_hooks_have_kept_without_it_does_not_come_in_again(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    """The hooks gave the words other places than the file has."""
+    told = f"The key is sk-ant-api03-{'aB3dE5fG7h' * 9}AA"
+    file = tmp_path / "s1.jsonl"
+    file.write_text(claude_code().replace("In the old oak.", told))
+    with open_sqlite(owner=ANNA) as tally:
+        words = (Words("u0", "user", "Hello?"), Words("u2", "agent", told))
+        event = Event(name="turn-end", session="s1", words=words)
+        answer_event(tally, event, boundary=None, agent=None)
+        anna = tally.bind(ANNA)
+        first = import_memories(anna, "claude-code", file, mode="apply")
+        assert (first.created, first.present) == (1, 1)
+        again = import_memories(anna, "claude-code", file, mode="apply")
+        assert (again.created, again.present) == (0, 2)
+        assert len(anna.memories(conversation="s1")) == 3
+
+
+def test_text_that_was_pasted_into_a_message_of_claude_comes_in(
+    open_sqlite: OpenTally, tmp_path: Path
+) -> None:
+    exported = claude_files()["conversations.json"]
+    pasted = {"file_name": "log.txt", "extracted_content": "The nest is empty."}
+    exported[0]["chat_messages"] += [
+        {"uuid": "m3", "sender": "human", "text": "", "content": [], "attachments": [pasted]}
+    ]
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps(exported))
+    with open_sqlite() as tally:
+        anna = tally.bind(ANNA)
+        done = import_memories(anna, "claude", file, mode="apply")
+        assert done.kinds == {"turn": 2, "artifact": 1}
+        [memory] = anna.memories(kinds=["artifact"])
+        source = anna.source(memory.sources[0].source_id)
+        assert (memory.content, source.title) == ("The nest is empty.", "log.txt")
+        assert source.uri == "claude:c1:m3:attachment:1"
+        assert import_memories(anna, "claude", file, mode="apply").created == 0
 
 
 def test_a_secret_in_an_old_conversation_is_replaced(

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tallystick.memory import secrets
 from tallystick.records import Actor, RunRecord, Scope, text_digest
 from tallystick.records._base import JsonObject
 from tallystick.storage import Connection
@@ -22,6 +23,13 @@ from tallystick.storage.rows.idempotency import IdempotentCall
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.tally.session_turns import DAY_US, OBSERVER, scopes_of_session
+
+
+def stored_text(bound: BoundTally, text: str) -> str:
+    """Return a text as the content of a memory in the bound scope is stored: without secrets,
+    unless the tally keeps them.
+    """
+    return secrets.stored_text(services_of(bound).memory, bound.scope, text)
 
 
 def note(

@@ -46,6 +46,12 @@ def without_secrets(context: MemoryContext, scope: Scope, memory: Memory) -> Mem
     return mask_memory(context, memory, _numbering(context, scope))
 
 
+def stored_text(context: MemoryContext, scope: Scope, text: str) -> str:
+    """Return a text as the content of a memory in `scope` is stored."""
+    masked, _ = mask_fields(context, {"content": text}, _numbering(context, scope))
+    return str(masked.get("content", text))
+
+
 def mask_memory(context: MemoryContext, memory: Memory, number: Numbering) -> Memory:
     """Return a stored memory with its secrets replaced, unless the tally keeps them."""
     fields = {name: getattr(memory, name) for name in _TEXTS if hasattr(memory, name)}

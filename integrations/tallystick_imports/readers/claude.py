@@ -74,6 +74,12 @@ def _of_conversation(owner: str, place: str, value: dict[str, Any]) -> Iterator[
         if text and message.get("sender") in ("human", "assistant"):
             turn = partial(_turn, owner, where, value, key, position, message, text)
             yield entry_of(where, turn)
+        for number, attached in enumerate(objects(message.get("attachments")), 1):
+            # What is pasted, or read out of a file, stands nowhere but here.
+            if str(attached.get("extracted_content") or "").strip():
+                spot = f"{where} attachment {number}"
+                read = partial(_attachment, owner, spot, key, message, number, attached)
+                yield entry_of(spot, read)
 
 
 def _turn(
@@ -94,6 +100,24 @@ def _turn(
         occurred_at=moment(message.get("created_at") or conversation.get("created_at")),
         title=conversation.get("name"),
         source=("claude", message.get("uuid"), key),
+    )
+    return Entry(place, owner, new)
+
+
+def _attachment(
+    owner: str,
+    place: str,
+    conversation: str,
+    message: Mapping[str, Any],
+    number: int,
+    attached: Mapping[str, Any],
+) -> Entry:
+    new = new_memory(
+        content=attached["extracted_content"],
+        kind="artifact",
+        occurred_at=moment(attached.get("created_at") or message.get("created_at")),
+        title=attached.get("file_name"),
+        source=("claude", f"{message.get('uuid')}:attachment:{number}", conversation),
     )
     return Entry(place, owner, new)
 

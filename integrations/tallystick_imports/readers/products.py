@@ -11,6 +11,7 @@ from tallystick.errors import InvalidInput
 from tallystick.kit import rows_of_store
 from tallystick.kit.transcripts import request_messages
 from tallystick.memory import Put
+from tallystick.records import KINDS
 from tallystick_imports.entries import (
     TOO_DEEP,
     Entry,
@@ -19,6 +20,7 @@ from tallystick_imports.entries import (
     mapping,
     new_memory,
     number_of,
+    pop_kind,
     read_each,
     speaker_of,
     tags_of,
@@ -97,7 +99,7 @@ def _of_mem0(place: str, value: dict[str, Any]) -> Iterator[Entry]:
     metadata = mapping(value.get("metadata"))
     new = new_memory(
         content=value[next((n for n in ("memory", "data", "messages") if n in value), "memory")],
-        kind=metadata.pop("kind", "fact"),
+        kind=pop_kind(metadata, "fact"),
         tags=tags_of(metadata.pop("tags", value.get("categories"))),
         occurred_at=value.get("updated_at")
         or value.get("created_at")
@@ -112,16 +114,20 @@ def _of_langmem(place: str, value: dict[str, Any]) -> Iterator[Entry]:
     namespace, key = _address(value)
     item_value = value["value"]
     content = item_value.get("content", item_value)
-    kind, facts = str(item_value.get("kind", "Memory")), {}
+    schema, facts = str(item_value.get("kind", "Memory")), {}
     if isinstance(content, dict):
         # A schema of the user's own has other fields: all of them are what is remembered.
         facts = {name: each for name, each in content.items() if name != "content"}
         content = content["content"] if "content" in content else json.dumps(content)
     owner = "/".join(namespace)
-    own_kind = facts.pop("kind", None)
+    kind = _snake(schema)
+    if kind not in KINDS:
+        kind = "fact"
+        if schema != "Memory":
+            facts.setdefault("schema", schema)
     new = new_memory(
         content=content,
-        kind=own_kind or ("fact" if kind == "Memory" else _snake(kind)),
+        kind=pop_kind(facts, kind),
         tags=tags_of(facts.pop("tags", None)),
         occurred_at=value.get("updated_at") or value.get("created_at"),
         attributes=facts,

@@ -115,7 +115,7 @@ def _of_edge(
         valid_from=moment(item.get("valid_at")),
         valid_until=moment(item.get("invalid_at") or item.get("expired_at")),
         subject=ends[0][:200] or None,
-        entities=tuple(dict.fromkeys(end for end in ends if end.strip())),
+        entities=tuple(dict.fromkeys(end[:200] for end in ends if end.strip())),
         attributes={**mapping(item.get("attributes")), "relation": item.get("name")},
         source=(product, _id(item), owner),
     )
@@ -188,7 +188,7 @@ def _of_node(
         content=item["summary"],
         kind="summary",
         subject=name[:200] or None,
-        entities=(name,) if name.strip() else (),
+        entities=(name[:200],) if name.strip() else (),
         occurred_at=moment(item.get("created_at")),
         attributes={**mapping(item.get("attributes")), "labels": item.get("labels") or None},
         source=(product, _id(item), owner),
