@@ -18,10 +18,11 @@ from google.adk.sessions import Session
 from google.genai import types
 
 from tallystick.aio import in_thread
-from tallystick.errors import IdempotencyMismatch
+from tallystick.errors import IdempotencyMismatch, InvalidInput
 from tallystick.kit import ActorSource, Binder, check_count, recordable_metadata
 from tallystick.kit.conversations import is_user, note_turns, turns_of
 from tallystick.kit.rendering import hits_for_model, without_frames
+from tallystick.kit.sessions import stored_text
 from tallystick.memory.passages import passage_text
 from tallystick.records import Hit, NewMemory, Remembered, Scope, SourceRef
 from tallystick.records.canonical import text_digest
@@ -112,10 +113,16 @@ class TallyMemoryService(BaseMemoryService):
     async def delete_memory(
         self, *, app_name: str, user_id: str, memory_id: str | None = None
     ) -> None:
-        """Forget a memory; it can be recovered for a while. Raises as `forget`."""
-        if memory_id:
-            bound = self._bound(user_id)
-            await in_thread(lambda: bound.forget(memory_id, reason=_REASON))
+        """Forget a memory; it can be recovered for a while. Raises as `forget`, and InvalidInput
+        where no memory is named.
+        """
+        if not memory_id:
+            raise InvalidInput(
+                "Name the memory to delete: memory_id='…', as a search gives it.",
+                argument="memory_id",
+            )
+        bound = self._bound(user_id)
+        await in_thread(lambda: bound.forget(memory_id, reason=_REASON))
 
     def _bound(self, user_id: str, session_id: str | None = None) -> BoundTally:
         named = {"configurable": {"user_id": user_id}}
@@ -165,7 +172,7 @@ def _add_events(
         text = without_frames(bound, text_of(event.content)).strip()
         if event.partial or not text or event.id in known:
             continue
-        words = (event.author == "user", text)
+        words = (event.author == "user", stored_text(bound, text))
         if spoken[words] > 0:
             spoken[words] -= 1
             continue

@@ -8,6 +8,7 @@ nothing in them is redacted, and fields of events that a later ADK adds stay in 
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,10 +20,10 @@ from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events import Event
 from google.adk.sessions import BaseSessionService, Session
 from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
-from pydantic_core import to_jsonable_python
+from pydantic_core import ValidationError, to_jsonable_python
 
 from tallystick.aio import in_thread
-from tallystick.checkpoints import NewCheckpoint, Summary, Threads
+from tallystick.checkpoints import NewCheckpoint, StoredCheckpoint, Summary, Threads
 from tallystick.errors import InvalidInput, StateConflict
 from tallystick.kit import ActorSource, Binder, dump_model
 from tallystick.kit.arguments import check_scope
@@ -298,7 +299,18 @@ def _events(bound: BoundTally, thread: str, most: int | None) -> Iterator[Event]
     """Yield the events of a session, newest first; the entry before them says that it exists."""
     for each in bound.threads.checkpoints(thread, namespace=_EVENTS, limit=most):
         if each.summary.metadata[_PLACE]["event_id"] is not None:
-            yield Event.model_validate_json(each.body.body)
+            yield _event_in(each)
+
+
+def _event_in(entry: StoredCheckpoint) -> Event:
+    """Return the event of an entry. Half a character, which JSON may hold and no model of pydantic
+    reads, is read as a question mark; stored it stays as it came.
+    """
+    try:
+        return Event.model_validate_json(entry.body.body)
+    except ValidationError:
+        text = json.dumps(value_of(entry), ensure_ascii=False)
+        return Event.model_validate_json(text.encode("utf-8", "replace"))
 
 
 def _stale(session: Session) -> StaleSessionError:

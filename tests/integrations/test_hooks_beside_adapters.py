@@ -34,6 +34,7 @@ from tallystick_pydantic_ai import TallyRecorder
 OpenTally = Callable[..., Tally]
 Say = Callable[[BoundTally, str, str, Speakers], None]
 """Has an agent answer a request with a text, in the session `s1`."""
+SECRET = "sk-proj-" + "a1B2" * 10
 ASKED, ANSWERED = "I live in Graz.", "Noted."
 
 
@@ -143,6 +144,20 @@ def test_what_a_hook_kept_first_an_adapter_keeps_not_again(
         seen = [each for each in _events(tally, "turn.seen_again") if "hook" in str(each.details)]
         assert {each.subject_id for each in seen} == {kept[ASKED], kept[ANSWERED]}
         assert {each.details["stored_by"] for each in seen} == {"hook"}
+
+
+@runtimes
+def test_words_with_a_secret_that_a_hook_kept_without_it_are_kept_once(
+    open_sqlite: OpenTally, say: Say
+) -> None:
+    asked, answered = (f"{text} The key is {SECRET}." for text in (ASKED, ANSWERED))
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        _told(bound, asked, answered)
+        say(bound, asked, answered, "both")
+
+        assert len(_turns(bound)) == 2
+        assert SECRET not in str(_turns(bound))
 
 
 @runtimes

@@ -10,6 +10,7 @@ from tallystick.costs import measured
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.loading import late_names
 from tallystick.records import (
+    Memory,
     NewMemory,
     Remembered,
     SourceRef,
@@ -181,7 +182,8 @@ def _find_kept(
     continued = run.record.metadata.get(CONTINUES)
     if isinstance(continued, str):
         for turn in words_of_run(services.memory, view.actor, view.scope, session, continued):
-            captured.add(captured.words("user", turn.content), captured_turn(CONTINUES, turn))
+            said = user if _is_said(view, turn, user) else turn.content
+            captured.add(captured.words("user", said), captured_turn(CONTINUES, turn))
         return
     now = services.store.clock.now()
     if not services.sessions.is_new(view.actor, view.scope, session, now=now):
@@ -190,16 +192,25 @@ def _find_kept(
     answer = answer if answer is not None and answer.strip() else None
     for scope in scopes_of_session(view.actor, view.scope):
         kept = newest_exchange(services.memory, view.actor, scope, session)
-        if kept is None or captured.words("user", kept.request.content) != words:
+        if kept is None or not _is_said(view, kept.request, user):
             continue
-        spoken = None if kept.answer is None else captured.words("", kept.answer.content)
-        is_same = answer is not None and captured.words("", answer) == spoken
+        is_same = answer is not None and _is_said(view, kept.answer, answer)
         is_under_way = kept.request.created_at >= run.record.started_at
-        if spoken is None or is_same or (answer is None and is_under_way):
+        if kept.answer is None or is_same or (answer is None and is_under_way):
             captured.add(words, kept.captured_turn(kept.request))
             if is_same and kept.answer is not None and answer is not None:
                 captured.add(captured.words("assistant", answer), kept.captured_turn(kept.answer))
             return
+
+
+def _is_said(view: MemoryView, turn: Memory | None, text: str) -> bool:
+    """Return True if a turn has the words of a text, as they are stored: without secrets."""
+    if turn is None:
+        return False
+    from tallystick.memory.secrets import stored_text
+
+    said = stored_text(view._services.memory, turn.scope, text)
+    return turn.content.strip() == said.strip()
 
 
 def _turn(view: MemoryView, run: Run, role: str, text: str, occurred_at: int | None) -> NewMemory:

@@ -15,7 +15,7 @@ from google.adk.sessions import Session
 from google.genai import types
 
 from tallystick import Actor, Tally
-from tallystick.errors import Denied, NotFound
+from tallystick.errors import Denied, InvalidInput, NotFound
 from tallystick_adk import TallyMemoryService
 
 OpenTally = Callable[..., Tally]
@@ -86,6 +86,18 @@ async def test_a_session_that_is_added_again_adds_what_is_new(open_sqlite: OpenT
     assert lamp.custom_metadata == {"topic": "lamps"}
 
 
+async def test_words_with_a_secret_that_somebody_kept_without_it_are_added_once(
+    open_sqlite: OpenTally,
+) -> None:
+    secret = f"The key is sk-proj-{'a1B2' * 10}."
+    with open_sqlite() as tally:
+        ann = tally.bind(Actor(user="ann"))
+        with ann.run("clerk", metadata={"thread_id": "s"}) as run:
+            ann.keep_turn(run, user=secret)
+        await TallyMemoryService(tally).add_session_to_memory(session(said(secret)))
+        assert len(ann.memories()) == 1
+
+
 async def test_a_deleted_memory_is_forgotten_and_is_not_added_again(
     open_sqlite: OpenTally,
 ) -> None:
@@ -98,7 +110,8 @@ async def test_a_deleted_memory_is_forgotten_and_is_not_added_again(
         with pytest.raises((NotFound, Denied)):
             await service.delete_memory(**BOB, memory_id=memory.id)
         await service.delete_memory(**ANN, memory_id=memory.id)
-        await service.delete_memory(**ANN)
+        with pytest.raises(InvalidInput):
+            await service.delete_memory(**ANN)
         await service.add_session_to_memory(session(event))
 
         assert await found(service, "code of the shed") == []

@@ -78,6 +78,18 @@ async def test_an_event_comes_back_whole(open_tally: OpenTally) -> None:
     assert read.last_update_time == event.timestamp == session.last_update_time
 
 
+async def test_half_a_character_leaves_a_session_readable(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        service = TallySessionService(tally)
+        session = await service.create_session(**ANN, session_id="s")
+        await service.append_event(session, said("half \ud800", state_delta={"half": "\udfff"}))
+        await service.append_event(session, said("whole"))
+        again = await service.get_session(**ANN, session_id="s")
+        assert texts(again) == ["half ?", "whole"]
+        assert again is not None
+        assert again.state == {"half": "\udfff"}
+
+
 async def test_state_is_of_the_session_the_user_or_the_app_and_temporary_state_is_of_nobody(
     open_tally: OpenTally,
 ) -> None:
