@@ -312,6 +312,43 @@ def test_a_rule_over_the_tool_itself_holds(open_tally: OpenTally) -> None:
         assert "no-files" in text
 
 
+def test_an_edit_shows_nothing_that_a_rule_lets_nobody_read(open_tally: OpenTally) -> None:
+    conditions = {"tool": ["memory_list", "memory_get"]}
+    rule = PolicyRule.load(
+        {
+            "id": "no-reading",
+            "name": "no-reading",
+            "applies_to": "tool_call",
+            "effect": "deny",
+            "conditions": conditions,
+        }
+    )
+    with open_tally(rules=[rule]) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember("The vault is behind the picture.", kind="preference")
+        bound.remember("Tea is fine.", kind="preference")
+        tool = TallyMemoryTool(bound, approval="elsewhere")
+        tool.call({"command": "create", "path": "/memories/a.txt", "file_text": "tea\nvault\n"})
+        for path in (PREFERENCES, "/memories/a.txt"):
+            edit = {"command": "str_replace", "path": path, "old_str": "ea", "new_str": "in"}
+            assert answer_of(tool, **edit) == ("The memory file has been edited.", False)
+
+
+def test_half_a_character_in_a_file_leaves_every_answer_sendable(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        tool = TallyMemoryTool(tally.bind(ALICE), approval="elsewhere")
+        file = "/memories/a.txt"
+        commands: list[dict[str, Any]] = [
+            {"command": "create", "path": file, "file_text": "a \ud800 b"},
+            {"command": "view", "path": file},
+            {"command": "str_replace", "path": file, "old_str": "\udfff", "new_str": "c"},
+            {"command": "str_replace", "path": file, "old_str": "b", "new_str": "\ud800c"},
+            {"command": "create", "path": PREFERENCES, "file_text": "- tea \ud800"},
+            {"command": "view", "path": PREFERENCES},
+        ]
+        assert all(answer_of(tool, **command)[0].encode() for command in commands)
+
+
 def test_a_command_in_a_run_is_a_step_of_it(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         bound = tally.bind(ALICE)

@@ -142,7 +142,8 @@ class MemoryFiles:
                 is_error=True,
             )
         except TallystickError as error:
-            return FileAnswer(str(error), is_error=True)
+            text = str(error).encode("utf-8", "replace").decode()  # it may repeat the command
+            return FileAnswer(text, is_error=True)
 
     def _run(self, bound: BoundTally, command: Mapping[str, Any]) -> str:
         arguments = _read_command(command)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tallystick.errors import (
+    Blocked,
     Conflict,
     Denied,
     InvalidInput,
@@ -139,9 +140,7 @@ class MemoryTree:
             else:
                 text, shown, note = self._read(place, path)
                 answer = self._show_text(place, path, text, view_range, note)
-            if self._permission is not None:
-                tool, arguments = _reading(place, shown)
-                answer = self._permission.read(tool, arguments, answer)
+            answer = self._allowed(place, shown, answer)
             self._note(shown)
             summary = {"memories": [[memory.id, memory.version] for memory in shown]}
             call.record("memory_read", {"path": path}, summary=summary)
@@ -182,17 +181,18 @@ class MemoryTree:
             after = after[first : len(after) - 1 - max(tail, 0)]
             seen = self._seen.among(self._reader, [line.memory for line in before])
             edited = self._commit("str_replace", place, edits_of(view.kind, before, after, seen))
-            changed = self._lines(place).text
+            view = self._lines(place)
+            changed, shown = view.text, [line.memory for line in view.lines]
         else:
             assert file is not None
             edited = self._rewrite("str_replace", place, file, changed)
-            stored = self._file(place, path)
-            changed = stored.text
-        snippet = self._snippet(place, changed, first)
-        return (
-            "The memory file has been edited. Here is the snippet showing the change (with line "
-            f"numbers):\n{snippet}{_warnings(edited)}"
-        )
+            file = self._file(place, path)
+            changed, shown = file.text, [file.memory]
+        answer = "The memory file has been edited."
+        with suppress(Blocked):  # what a rule lets nobody read is changed all the same
+            snippet = self._allowed(place, shown, self._snippet(place, changed, first))
+            answer += f" Here is the snippet showing the change (with line numbers):\n{snippet}"
+        return f"{answer}{_warnings(edited)}"
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         """Insert a text behind a line, 0 for the beginning; a line of a view goes to its end.
@@ -402,6 +402,12 @@ class MemoryTree:
         note = "" if view.is_whole else "\nOlder memories of this kind are not shown: search them."
         return view.text, [line.memory for line in view.lines], note
 
+    def _allowed(self, place: Place, shown: Sequence[Memory], text: str) -> str:
+        """Return what the rules let be shown of a text from these memories. Raises Blocked."""
+        if self._permission is None:
+            return text
+        return self._permission.read(*_reading(place, shown), text)
+
     def _show_text(
         self, place: Place, path: str, text: str, view_range: Sequence[int] | None, note: str
     ) -> str:
@@ -428,7 +434,8 @@ class MemoryTree:
     def _framed(self, place: Place, text: str) -> str:
         """Return text of memory in a frame, by which it is recognised when it comes back."""
         scope = place.scope or self._actor.private_scope
-        body = f"\n{NOTICE}\n{text}\n"
+        # No answer can be sent with half a character, which a file may hold.
+        body = f"\n{NOTICE}\n{text.encode('utf-8', 'replace').decode()}\n"
         return frame(body, frame_code(self._context.frame_keys.signing(scope), body))
 
     def _show_folder(self, place: Place, path: str) -> str:
