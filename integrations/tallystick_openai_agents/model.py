@@ -14,7 +14,7 @@ from agents.models import get_default_model_settings
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 
 from tallystick.aio import in_thread
-from tallystick.kit import AnswerFacts, OpenCall, ToolCall, memory_text
+from tallystick.kit import AnswerFacts, OpenCall, memory_text
 from tallystick.kit.agent_runs import AgentRequest
 from tallystick.kit.laying_out import Count, ReadRequest
 from tallystick.records import CompiledContext
@@ -22,7 +22,6 @@ from tallystick.tokens import usage_of
 from tallystick_openai_agents.messages import (
     ModelRequest,
     answer_of,
-    as_json,
     comparable,
     model_facts,
     partial_response,
@@ -31,7 +30,7 @@ from tallystick_openai_agents.messages import (
 )
 from tallystick_openai_agents.render import read_request, render, with_memory
 from tallystick_openai_agents.rules import (
-    read_arguments,
+    handoff_calls,
     take_handoffs_in_hand,
     take_in_hand,
 )
@@ -196,11 +195,7 @@ class _Asking(AgentRequest):
 
     def _record_answer(self, call: OpenCall, response: Any) -> None:
         agents = {each.tool_name: each.agent_name for each in self.sent.handoffs}
-        for item in map(as_json, response.output if agents else ()):
-            name = item.get("name")
-            if item.get("type") == "function_call" and name in agents:
-                arguments = read_arguments(item.get("arguments"))
-                self.run.handoffs[agents[name]] = ToolCall(name, arguments, item.get("call_id"))
+        self.run.handoffs.update(handoff_calls(response.output, agents))
         usage = usage_of(response.usage)
         reason = getattr(getattr(response, "incomplete_details", None), "reason", None)
         facts = AnswerFacts(

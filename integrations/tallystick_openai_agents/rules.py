@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from agents import Agent, FunctionTool, Handoff, RunConfig, RunContextWrapper, RunState
+from agents import Agent, FunctionTool, Handoff, RunConfig, RunContextWrapper, RunState, handoff
 from agents.tool import (
     _MISSING_FUNCTION_TOOL_WRAPPED_CALLABLE,
     _FailureHandlingFunctionToolInvoker,
@@ -23,6 +23,7 @@ from agents.tool_context import ToolContext
 from tallystick.aio import in_thread
 from tallystick.kit import ToolCall
 from tallystick.kit.agent_runs import Answer
+from tallystick_openai_agents.messages import as_json
 
 Invoke = Callable[[Any, str], Awaitable[Any]]
 
@@ -43,7 +44,7 @@ class AroundTools(Protocol):
         """Check, carry out and record a call."""
         ...
 
-    def check_handoff(self, handoff: Handoff[Any, Any], input: str) -> None:
+    def check_handoff(self, over: Handoff[Any, Any], input: str) -> None:
         """Check that another agent may take over. Raises ActionDenied and ApprovalRequired."""
         ...
 
@@ -155,21 +156,21 @@ def take_in_hand(tools: Iterable[Any], *, asks: bool = False) -> None:
 class _HandingOver:
     """Hands over to another agent once the rules let it."""
 
-    def __init__(self, handoff: Handoff[Any, Any]) -> None:
-        self.handoff, self.invoke = handoff, handoff.on_invoke_handoff
+    def __init__(self, over: Handoff[Any, Any]) -> None:
+        self.over, self.invoke = over, over.on_invoke_handoff
 
     async def __call__(self, context: RunContextWrapper[Any], input: str) -> Any:
         around = in_hand.get()
         if around is not None:
-            await in_thread(around.check_handoff, self.handoff, input)
+            await in_thread(around.check_handoff, self.over, input)
         return await self.invoke(context, input)
 
 
-def take_handoffs_in_hand(handoffs: Iterable[Handoff[Any, Any]]) -> None:
+def take_handoffs_in_hand(handoffs: Iterable[Any]) -> None:
     """Let runs stand around these handoffs, once each."""
-    for handoff in handoffs:
-        if not isinstance(handoff.on_invoke_handoff, _HandingOver):
-            handoff.on_invoke_handoff = _HandingOver(handoff)
+    for each in handoffs:
+        if isinstance(each, Handoff) and not isinstance(each.on_invoke_handoff, _HandingOver):
+            each.on_invoke_handoff = _HandingOver(each)
 
 
 def is_in_hand(tool: Any) -> bool:
@@ -177,8 +178,8 @@ def is_in_hand(tool: Any) -> bool:
     return isinstance(getattr(tool, "on_invoke_tool", None), _Invoker)
 
 
-def agent_tools(agent: Agent[Any]) -> list[Any]:
-    """Return the tools that an agent and those that it hands over to have of their own."""
+def agents_from(agent: Agent[Any]) -> list[Agent[Any]]:
+    """Return an agent and all that it may hand over to."""
     agents: list[Any] = [agent]
     for each in agents:
         for other in each.handoffs:
@@ -186,7 +187,37 @@ def agent_tools(agent: Agent[Any]) -> list[Any]:
             target = find() if callable(find) else other
             if isinstance(target, Agent) and all(target is not known for known in agents):
                 agents.append(target)
-    return [tool for each in agents for tool in each.tools]
+    return agents
+
+
+def agent_tools(agent: Agent[Any]) -> list[Any]:
+    """Return the tools that an agent and those that it hands over to have of their own."""
+    return [tool for each in agents_from(agent) for tool in each.tools]
+
+
+def handoff_calls(items: Iterable[Any], agents: Mapping[str, str]) -> dict[str, ToolCall]:
+    """Return the calls among items of a model that hand over, by the name of the agent; `agents`
+    names that of each tool.
+    """
+    return {
+        agents[item["name"]]: ToolCall(
+            item["name"], read_arguments(item.get("arguments")), item.get("call_id")
+        )
+        for item in map(as_json, items if agents else ())
+        if item.get("type") == "function_call" and item.get("name") in agents
+    }
+
+
+def pending_handoffs(state: RunState[Any, Any], agent: Agent[Any]) -> dict[str, ToolCall]:
+    """Return what a model called to hand over before its run stopped for a person."""
+    agents = {
+        each.tool_name: each.agent_name
+        for each in (
+            each if isinstance(each, Handoff) else handoff(each) for each in agent.handoffs
+        )
+    }
+    responses = state._model_responses
+    return handoff_calls(responses[-1].output if responses else (), agents)
 
 
 def config_of(given: RunConfig | dict[str, Any] | None) -> RunConfig:

@@ -22,7 +22,15 @@ from tallystick.kit.agent_runs import AgentPiece
 from tallystick.kit.binder import id_text
 from tallystick_openai_agents.messages import user_text
 from tallystick_openai_agents.model import RunModel
-from tallystick_openai_agents.rules import agent_tools, answers_of, config_of, take_in_hand
+from tallystick_openai_agents.rules import (
+    agent_tools,
+    agents_from,
+    answers_of,
+    config_of,
+    pending_handoffs,
+    take_handoffs_in_hand,
+    take_in_hand,
+)
 from tallystick_openai_agents.under_way import Hooks, RunUnderWay
 
 
@@ -129,9 +137,11 @@ class TallyRunner(AgentPiece, AgentRunner):
         run.start(current.name)
         if state is not None:
             run.answers = answers_of(state)
+            run.handoffs = pending_handoffs(state, current)
             with run.active():
                 run.note_rejections()
         take_in_hand(agent_tools(current), asks=run.asks)
+        take_handoffs_in_hand(over for each in agents_from(current) for over in each.handoffs)
         hooks = options.get("hooks") or RunHooks()
         run.options = {
             **options,

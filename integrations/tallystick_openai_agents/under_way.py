@@ -219,12 +219,12 @@ class RunUnderWay(AgentRun):
         opened = self._open.pop(getattr(context, "tool_call_id", None) or id(tool), None)
         self.end_tool(opened, as_json(result))
 
-    def check_handoff(self, handoff: Handoff[Any, Any], input: str) -> None:
+    def check_handoff(self, over: Handoff[Any, Any], input: str) -> None:
         """Check that an agent may take over, before anything of it happens. Raises ActionDenied and
         ApprovalRequired: the SDK has no question about a handoff, and no answer in its place.
         """
-        call = ToolCall(handoff.tool_name, read_arguments(input))
-        self._open_handoff(handoff.agent_name, self.handoffs.pop(handoff.agent_name, call))
+        call = ToolCall(over.tool_name, read_arguments(input))
+        self._open_handoff(over.agent_name, self.handoffs.pop(over.agent_name, call))
 
     def _open_handoff(self, agent: str, call: ToolCall) -> OpenCall | None:
         opened = self._begin(call)

@@ -670,6 +670,25 @@ def test_a_rule_over_a_handoff_stops_it_before_anything_of_it_happens(
         assert told == ["clerk"]
 
 
+def test_a_handoff_beside_a_call_that_waits_is_held_up_when_the_run_goes_on(
+    open_sqlite: OpenTally,
+) -> None:
+    bank = Bank()
+    clerk = Agent("clerk", model=Scripted("Clerk here."))
+    both = [call("pay", **PAY), call("transfer_to_clerk")]
+    tools: list[Any] = [function_tool(bank.tools[0])]
+    first = Agent("first", model=Scripted(both), tools=tools, handoffs=[clerk])
+    with open_sqlite(rules=[ASK, rule("deny", tool=("transfer_to_clerk",))]) as tally:
+        runner = TallyRunner(tally.bind(BOT))
+        stopped = done(runner.run(first, "Pay.", run_config=QUIET))
+        state = stopped.to_state()
+        for question in stopped.interruptions:
+            state.approve(question)
+        with pytest.raises(ActionDenied):
+            done(runner.run(first, state, run_config=QUIET))
+        assert ("tool_call", "transfer_to_clerk", "failed") in steps_of(tally.bind(BOT))
+
+
 def test_a_tool_beside_an_agent_that_asks_keeps_its_result_in_the_receipt(
     open_sqlite: OpenTally,
 ) -> None:
