@@ -139,16 +139,15 @@ def _event_key(event: Event) -> tuple[str, bool]:
     is what the event says, which may be said again.
     """
     own = event.call_id or event.event_id
-    content = {
-        "prompt": event.prompt,
-        "tool": event.tool,
-        "subagent": event.subagent,
-        "arguments": event.arguments,
-        "result": event.result,
-        "words": [each.key for each in event.words[-1:]],
-    }
-    if event.call_id is not None:
-        return f"{event.name} {own}", True
+    content = {"tool": event.tool, "arguments": event.arguments}
+    if event.call_id is None:
+        content |= {
+            "prompt": event.prompt,
+            "subagent": event.subagent,
+            "result": event.result,
+            "words": [each.key for each in event.words[-1:]],
+        }
+    # Models number their calls, and some begin anew in each answer: an id alone names no call.
     is_own = own is not None or event.name == "subagent-end"
     body = json.dumps(content, sort_keys=True, default=str)
     return f"{event.name} {own} {text_digest('hook-event', body)}", is_own

@@ -20,13 +20,14 @@ from hypothesis import strategies as st
 from tests.pages import every
 from tests.terminals import run_piped as run
 
-from tallystick import Actor, Tally
+from tallystick import Actor, PolicyRule, Tally
 from tallystick.kit import claim_event
 from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally
 from tallystick.tally.services import services_of
 from tallystick.testing import StepClock
 from tallystick_hooks import BadPayload, event_from
+from tallystick_hooks.events import HookPath
 from tallystick_hooks.handling import handle
 
 from .harness_sessions import ANSWERED, SAID, commands, session_of, tell
@@ -234,6 +235,45 @@ def test_an_event_with_an_id_is_told_once_by_all(open_sqlite: OpenTally) -> None
     assert [claim.is_new for claim in claims] == [True, False, False, False]
     assert {claim.path for claim in claims} == {"a"}
     assert other.is_new, "another user's session is another one"
+
+
+def test_a_call_whose_id_another_call_had_is_decided_and_recorded_for_itself(
+    open_sqlite: OpenTally,
+) -> None:
+    """Models number their calls, and some begin anew in each answer."""
+    rule = PolicyRule.load(
+        {
+            "id": "no-shell",
+            "name": "no-shell",
+            "applies_to": "tool_call",
+            "effect": "deny",
+            "conditions": {"tool": ["Bash"]},
+        }
+    )
+    paths: tuple[HookPath, ...] = ("user-hooks", "user-plugin")
+    calls: list[dict[str, Any]] = [
+        {"tool": "Read", "arguments": {"path": "a"}, "call_id": "call_0"},
+        {"tool": "Bash", "arguments": {"command": "rm a"}, "call_id": "call_0"},
+    ]
+    with open_sqlite(rules=[rule]) as tally:
+        bound = tally.bind(Actor(user="ann"))
+        decisions = [
+            handle(bound, "before-tool", {"session": "s", **each}, path=path).get("decision")
+            for each in calls
+            for path in (paths if each["tool"] == "Read" else paths[::-1])
+        ]
+        assert decisions == [None, None, "deny", "deny"]
+        for each in calls:
+            for path in paths:
+                told = {"session": "s", "result": "done", **each}
+                handle(bound, "after-tool", told, path=path)
+        recorded = [
+            step.name
+            for run in bound.recordings.runs()
+            for step in bound.recordings.steps(run.id)
+            if step.step_kind == "tool_call"
+        ]
+        assert sorted(str(name) for name in recorded) == ["Bash", "Read"]
 
 
 def test_an_event_that_is_taken_again_after_a_crash_has_the_same_verdict(

@@ -701,7 +701,7 @@ def test_a_tool_beside_an_agent_that_asks_keeps_its_result_in_the_receipt(
     bank = Bank()
     clerk = Agent("clerk", model=Scripted(paying(PAY)), tools=[function_tool(bank.tools[0])])
     both = [call("clerk", input="pay"), call("look_up")]
-    tools = [clerk.as_tool("clerk", "Pays."), look_up]
+    tools: list[Any] = [clerk.as_tool("clerk", "Pays."), look_up]
     boss = Agent("boss", model=Scripted(both), tools=tools)
     with open_sqlite(rules=[ASK]) as tally:
         bound = tally.bind(BOT)
