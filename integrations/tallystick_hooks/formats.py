@@ -35,6 +35,8 @@ _HOOK_CONTEXT = re.compile("<hook_context>([^<]*)</hook_context>")
 _FRAME_OPEN, _FRAME_CLOSE = "<tallystick-context", "</tallystick-context>"
 _LINES = 4_000
 """Lines of a transcript that are read, the newest."""
+_SAID_BY_NOBODY = ("isMeta", "isSidechain", "isCompactSummary", "isApiErrorMessage")
+"""Marks of entries that neither the user nor the agent said."""
 _TEXTS = ("text", "input_text", "output_text")
 """Parts of a message that are words, as the providers name them."""
 
@@ -239,11 +241,10 @@ def _transcript(path: str | None) -> Iterator[Words]:
 
 def words_of(entry: Any) -> Words | None:
     """Return what the user or the agent said in an entry of a transcript of Claude Code; None for
-    what neither said: calls of tools, the words of subagents, and the summary of a compaction.
+    what neither said: calls of tools, the words of subagents, the summary of a compaction, and
+    errors of a provider in the place of an answer.
     """
-    if not isinstance(entry, dict):
-        return None
-    if any(entry.get(mark) for mark in ("isMeta", "isSidechain", "isCompactSummary")):
+    if not isinstance(entry, dict) or any(entry.get(mark) for mark in _SAID_BY_NOBODY):
         return None
     message, key = entry.get("message"), entry.get("uuid")
     if entry.get("type") not in ("user", "assistant") or not isinstance(message, dict):

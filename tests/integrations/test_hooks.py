@@ -264,6 +264,12 @@ def test_claude_code_is_answered_in_its_own_format(bound: BoundTally, tmp_path: 
         {"type": "user", "uuid": "2", "isMeta": True, "message": {"content": "caveat"}},
         {
             "type": "assistant",
+            "uuid": "2b",
+            "isApiErrorMessage": True,
+            "message": {"content": [{"type": "text", "text": "API Error: overloaded"}]},
+        },
+        {
+            "type": "assistant",
             "uuid": "3",
             "message": {
                 "content": [{"type": "text", "text": "With tabs."}, {"type": "tool_use", "id": "t"}]
