@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.memory import secrets
 from tallystick.records import Actor, RunRecord, Scope, text_digest
 from tallystick.records._base import JsonObject
 from tallystick.storage import Connection
@@ -29,6 +28,8 @@ def stored_text(bound: BoundTally, text: str) -> str:
     """Return a text as the content of a memory in the bound scope is stored: without secrets,
     unless the tally keeps them.
     """
+    from tallystick.memory import secrets
+
     return secrets.stored_text(services_of(bound).memory, bound.scope, text)
 
 
