@@ -91,9 +91,13 @@ class MemoryTool:
 
 
 def require_kind_of_models(kind: str) -> None:
-    """Raise InvalidInput for a kind that no model stores: an item of a runtime's store."""
+    """Raise InvalidInput for a kind that no model stores: an item of a runtime's store, and a turn,
+    in which a model would quote its own words as those of the user.
+    """
     if kind == STORE_ITEM:
         raise InvalidInput(f"A {STORE_ITEM} is put by the store of a runtime. Choose another kind.")
+    if kind == "turn":
+        raise InvalidInput("A turn is kept by the runtime that heard it. Choose another kind.")
 
 
 def not_approved(tool: str, message: str) -> Answer:

@@ -13,6 +13,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import Denied, ExtractionError, InvalidInput, NotFound, StateConflict
 from tallystick.kit import framed_pieces
 from tallystick.memory.held_changes import applied_since, held_changes
+from tallystick.operations.tools import memory_store
 from tallystick.records import (
     ExtractedFact,
     Extraction,
@@ -518,3 +519,47 @@ def test_nothing_of_another_scope_is_replaced(open_sqlite: OpenTally) -> None:
             tally.bind(Actor(user="anna", agent="coder")).reviews.decide(
                 anna.remember(NEW, replaces=own).proposal_id or "", "accept", reason="mine"
             )
+
+
+@pytest.mark.parametrize("given", ["after the turn", "before the turn"])
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"speaker": "bob"},
+        {"speaker": None},
+        {"speaker": "anna"},
+        {"speaker": "anna", "by": "anna", "source": SourceRef(source_type="tool")},
+    ],
+)
+def test_the_words_of_somebody_else_are_no_words_of_the_user(
+    open_sqlite: OpenTally, given: str, turn: dict[str, Any]
+) -> None:
+    """In a scope of several people an agent quotes its own user, and no page, tool or colleague."""
+    project = frozenset({"apollo"})
+    with opened(open_sqlite, ScriptedLearner()) as tally:
+        said = {"by": "bob", **turn}
+        writer, anna, agent = (
+            tally.bind(Actor(user=user, agent=agent, projects=project), scope="project:apollo")
+            for user, agent in ((said.pop("by"), None), ("anna", None), ("anna", "coder"))
+        )
+        old = known(anna)
+
+        def hear() -> None:
+            writer.remember(SAID, kind="turn", conversation="standup", **said)
+
+        if given == "after the turn":
+            hear()
+        stored = agent.remember(NEW, kind="fact", replaces=old, span=SAID)
+        if given == "before the turn":
+            hear()
+            tally.drain()
+
+        assert stored.change == "held"
+        assert anna.reviews.get(stored.proposal_id or "").proposal.state == "pending"
+        assert anna.get(old).state == "active"
+
+
+def test_a_model_stores_no_turn_to_quote_as_the_words_of_its_user(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, ScriptedLearner()) as tally:
+        agent = tally.bind(Actor(user="anna", agent="coder"))
+        assert memory_store(agent, SAID, kind="turn")["error"] == "InvalidInput"
