@@ -563,3 +563,21 @@ def test_a_model_stores_no_turn_to_quote_as_the_words_of_its_user(open_sqlite: O
     with opened(open_sqlite, ScriptedLearner()) as tally:
         agent = tally.bind(Actor(user="anna", agent="coder"))
         assert memory_store(agent, SAID, kind="turn")["error"] == "InvalidInput"
+
+
+def test_an_undo_takes_no_words_along_that_a_person_wrote_since(open_tally: OpenTally) -> None:
+    with opened(open_tally) as tally:
+        anna = tally.bind()
+        known(anna)
+        say(anna, SAID)
+        applied = end(anna)
+        assert applied.made is not None
+        anna.modify(applied.made, content="Anna lives in Hamburg-Altona.", reason="more exactly")
+
+        with pytest.raises(StateConflict, match="edited since"):
+            anna.reviews.decide(applied.id, "undo", reason="a slip of the tongue")
+        assert found(anna) == ["Anna lives in Hamburg-Altona."]
+
+        anna.modify(applied.made, content=NEW, reason="as it was")
+        anna.reviews.decide(applied.id, "undo", reason="a slip of the tongue")
+        assert found(anna) == [OLD]
