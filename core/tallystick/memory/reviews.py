@@ -284,9 +284,9 @@ def carry_out(
         )
     if proposal.action == "END":
         assert proposal.target is not None
+        # Of the future too: it holds until then.
         ended = words.valid_until or words.valid_from
-        at = None if ended is None else min(ended, write.now)
-        request = CorrectionRequest("mark_stale", reason, valid_from=at)
+        request = CorrectionRequest("mark_stale", reason, valid_from=ended)
         apply_correction(write, proposal.target, request)
     if proposal.action == "PROMOTE":
         raise InvalidInput("A promotion is previewed: use `promote` with an explicit scope.")

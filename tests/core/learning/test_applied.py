@@ -581,3 +581,28 @@ def test_an_undo_takes_no_words_along_that_a_person_wrote_since(open_tally: Open
         anna.modify(applied.made, content=NEW, reason="as it was")
         anna.reviews.decide(applied.id, "undo", reason="a slip of the tongue")
         assert found(anna) == [OLD]
+
+
+def test_what_will_end_holds_until_then(open_tally: OpenTally) -> None:
+    """I leave at the end of next month: until then I am still there."""
+    clock = StepClock()
+    last = clock.now() + 30 * 86_400_000_000
+
+    def until(text: str) -> Extraction:
+        drawn = learner("ends", content=OLD)._read(text)
+        return Extraction(
+            facts=tuple(each.model_copy(update={"valid_until": last}) for each in drawn.facts)
+        )
+
+    model = ScriptedLearner(until, learner("ends")._change)
+    settings = Settings.read(learning="apply")
+    with open_tally(settings=settings, owner=ANNA, learning_model=model, clock=clock) as tally:
+        anna = tally.bind()
+        known(anna)
+        say(anna, SAID)
+        applied = end(anna)
+        assert (applied.action, applied.state, found(anna)) == ("END", "applied", [OLD])
+        clock.advance(days=31)
+        assert found(anna) == []
+        anna.reviews.decide(applied.id, "undo", reason="they kept me")
+        assert found(anna) == [OLD]
