@@ -606,3 +606,21 @@ def test_what_will_end_holds_until_then(open_tally: OpenTally) -> None:
         assert found(anna) == []
         anna.reviews.decide(applied.id, "undo", reason="they kept me")
         assert found(anna) == [OLD]
+
+
+@pytest.mark.parametrize(("mode", "shown"), [("apply", []), ("review", [NEW])])
+def test_what_no_person_looked_at_leaves_recall_with_the_turn_it_was_learned_from(
+    open_tally: OpenTally, mode: str, shown: list[str]
+) -> None:
+    """Forgetting what I said forgets what a model made of it, unless a person accepted that."""
+    with opened(open_tally, learner(None), learning=mode) as tally:
+        anna = tally.bind()
+        turn = say(anna, SAID)
+        proposal = end(anna)
+        if mode == "review":
+            anna.reviews.decide(proposal.id, "accept", reason="so")
+        assert found(anna) == [NEW]
+        anna.forget(turn, reason="none of its business")
+        assert found(anna) == shown
+        anna.recover(turn, reason="it may know")
+        assert found(anna) == [NEW]
