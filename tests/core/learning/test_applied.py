@@ -624,3 +624,23 @@ def test_what_no_person_looked_at_leaves_recall_with_the_turn_it_was_learned_fro
         assert found(anna) == shown
         anna.recover(turn, reason="it may know")
         assert found(anna) == [NEW]
+
+
+def test_what_was_learned_from_the_running_session_is_shown_in_the_next_one(
+    open_tally: OpenTally,
+) -> None:
+    """The turn is in the prompt already: the fact would say it twice."""
+    with opened(open_tally, learner(None), learn_at="turn") as tally:
+        anna = tally.bind()
+        say(anna, SAID)
+        tally.drain()
+        assert found(anna) == [NEW]
+
+        def shown(conversation: str, in_prompt: bool = True) -> list[str]:
+            question = "Where does Anna live, in Hamburg?"
+            chosen = anna.working_set(question, conversation=conversation, in_prompt=in_prompt)
+            return [piece.hit.content for piece in chosen.pieces]
+
+        assert shown("monday") == []
+        assert shown("monday", in_prompt=False) == [NEW], "its turns were left out of the prompt"
+        assert shown("tuesday") == [NEW]
