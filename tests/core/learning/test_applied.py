@@ -13,7 +13,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import Denied, ExtractionError, InvalidInput, NotFound, StateConflict
 from tallystick.kit import framed_pieces
 from tallystick.memory.held_changes import applied_since, held_changes
-from tallystick.operations.tools import memory_store
+from tallystick.operations.tools import memory_get, memory_search, memory_store
 from tallystick.records import (
     ExtractedFact,
     Extraction,
@@ -126,6 +126,17 @@ def test_what_ended_is_found_when_it_is_asked_for(open_tally: OpenTally) -> None
         assert OLD not in anna.pack("Where does Anna live?").text
         assert OLD not in anna.wake().text
         assert anna.get(old).state == "superseded"
+
+        [ended] = [
+            each
+            for each in memory_search(
+                anna, "Where did I live before?", states=["active", "superseded"]
+            )["memories"]
+            if each["text"] == OLD
+        ]
+        assert (ended["holds_no_longer"], ended["replaced_by"]) == (True, applied.made)
+        assert memory_get(anna, old)["memory"]["holds_no_longer"] is True
+        assert "holds_no_longer" not in memory_get(anna, applied.made or "")["memory"]
 
 
 @pytest.mark.parametrize(
