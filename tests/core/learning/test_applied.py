@@ -655,3 +655,19 @@ def test_what_was_learned_from_the_running_session_is_shown_in_the_next_one(
         assert shown("monday") == []
         assert shown("monday", in_prompt=False) == [NEW], "its turns were left out of the prompt"
         assert shown("tuesday") == [NEW]
+
+
+@pytest.mark.parametrize(("said_by", "state"), [("Ben", "pending"), ("Anna", "applied")])
+def test_what_the_learner_says_another_said_waits(
+    open_sqlite: OpenTally, said_by: str, state: str
+) -> None:
+    def change(fact: ExtractedFact, facts: Sequence[KnownFact]) -> ExtractedFact | None:
+        changed = model._change(fact, facts) if model._change is not None else None
+        return None if changed is None else changed.model_copy(update={"said_by": said_by})
+
+    model = learner()
+    with opened(open_sqlite, ScriptedLearner(model._read, change)) as tally:
+        anna = tally.bind()
+        known(anna)
+        say(anna, SAID)
+        assert end(anna).state == state
