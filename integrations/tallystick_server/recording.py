@@ -330,7 +330,20 @@ async def add_tool_result(
                 raise InvalidInput(
                     "run_id: a tool call is recorded in a run. Name it.", argument="run_id"
                 )
+            if body.error is not None and body.result is not None:
+                raise InvalidInput("A tool call has a result or an error: give one.")
+            # Before the step is there: what is refused leaves none.
+            time, began = partial(time_of, run.context), run.record.started_at
+            start = (
+                time("started_at", body.started_at, since=began) or run.context.store.clock.now()
+            )
+            time("ended_at", body.ended_at, since=start)
             step, is_own = run.join("tool_call", name=body.name, started_at=body.started_at)
+            if not is_own and (body.started_at, body.ended_at) != (None, None):
+                raise InvalidInput(
+                    "The open step of the tool call has times of its own: leave started_at and "
+                    "ended_at out."
+                )
             try:
                 record_tool_call(step, ToolCall(body.name, body.arguments, body.tool_call_id))
                 if body.error is None:

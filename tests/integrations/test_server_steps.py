@@ -173,6 +173,29 @@ def test_entries_of_one_call_are_recorded_all_or_none(there: Served) -> None:
     assert len(http.get(entries).json()["result"]) == 2
 
 
+def test_a_tool_call_that_is_refused_leaves_no_step_that_failed(there: Served) -> None:
+    """The tool did its work: a false time, or a result beside an error, is the report's fault."""
+    http = there.http(there.token())
+    run = http.post("/v1/runs", json={"agent_name": "raw"}).json()["result"]
+    steps = f"/v1/runs/{run['id']}/steps"
+    call = {"run_id": run["id"], "name": "count", "result": "Twelve."}
+    late = (datetime.now(UTC) + timedelta(seconds=60)).isoformat()
+    refused: list[dict[str, Any]] = [
+        {"ended_at": late},
+        {"started_at": late},
+        {"started_at": run["started_at"] + 9, "ended_at": run["started_at"] + 8},
+        {"error": "gone"},
+    ]
+    for each in refused:
+        assert http.post("/v1/tools/result", json=call | each).status_code == 422
+    assert http.get(steps).json()["result"] == []
+    opened = http.post(steps, json={"kind": "tool_call", "name": "count", "open": True}).json()
+    inside = {"tallystick-step": opened["result"]["id"]}
+    timed = http.post("/v1/tools/result", json=call | {"started_at": None}, headers=inside)
+    assert timed.status_code == 200
+    assert [step["status"] for step in http.get(steps).json()["result"]] == ["running"]
+
+
 def test_the_times_of_a_step_are_those_that_its_client_sends(there: Served) -> None:
     http = there.http(there.token())
     run = http.post("/v1/runs", json={"agent_name": "raw"}).json()["result"]
