@@ -7,7 +7,7 @@ answers: where the words are not stored yet, the turn that brings them has the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tallystick.errors import InvalidInput
 from tallystick.jobs import Ended, Work
@@ -17,6 +17,7 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     Actor,
     ExtractedFact,
+    Json,
     Memory,
     NewMemory,
     Proposal,
@@ -112,17 +113,17 @@ def _saying(connection: Connection, actor: Actor, scope: Scope, span: str) -> Me
     """Return the newest turn of the user that says the span."""
     ids = [row.id for row in scopes.find(connection, [scope])]
     turns = memories.latest(connection, ids, kinds=("turn",), states=("active",), limit=_TURNS)
-    said = [each for each in turns if _says(each.memory, actor.user, actor.acting_for, span)]
+    said = [each for each in turns if _says(each.memory, (actor.user, actor.acting_for), span)]
     links = memories.source_refs(connection, [each.doc for each in said])
     return next((each.memory for each in said if is_trusted(links.get(each.doc, ()))), None)
 
 
-def _says(turn: Memory, user: str | None, acting_for: str | None, span: str) -> bool:
+def _says(turn: Memory, users: Iterable[Json], span: str) -> bool:
     """Return True if a turn has the span in words of a user: whoever stores a turn names its
     speaker, so that both are looked at.
     """
-    people = {user, acting_for}
-    is_users = turn.created_by in people and turn.speaker in {None, *people}
+    people = [*filter(None, users)]
+    is_users = turn.created_by in people and turn.speaker in (None, *people)
     return is_users and bool(span) and find_span(turn.content, span) is not None
 
 
@@ -133,7 +134,7 @@ def follow_turn(write: Write, turn: Memory, scope_id: int) -> None:
     for stored in proposals.without_words(write.tx, scope_id, limit=_MOST):
         words = stored.record.content
         by = stored.record.created_by
-        if words is not None and _says(turn, by.get("user"), by.get("acting_for"), words.span):
+        if words is not None and _says(turn, (by.get("user"), by.get("acting_for")), words.span):
             write.enqueue(JUDGE, stored.record.id, scope_id, actor=write.actor)
 
 

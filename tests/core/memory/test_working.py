@@ -191,4 +191,5 @@ def test_the_view_of_a_thread_keeps_values_of_the_thread(open_sqlite: OpenTally)
         plan = tally.bind(Actor(user="anna")).working.of(thread="chat-7")
         assert plan.set("plan", ["Ask Bob."]).lifetime == "thread"
         value = plan.get("plan")
-        assert value is not None and value.value == ["Ask Bob."]
+        assert value is not None
+        assert value.value == ["Ask Bob."]
