@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from tallystick.errors import ExtractionError
 from tallystick.ports import Learner
+from tallystick.ranking.signals import USER
 from tallystick.recorder.outbound import Hidden, OutboundSubject
 from tallystick.records import (
     Actor,
@@ -314,6 +315,12 @@ def _check(
         return Conclusion(fact, source, action, refusal="invalid_target")
     if action == "ADD" and fact.change is None:
         target = None
+    speakers = {source.memory.speaker, source.memory.created_by, material.actor.user, USER}
+    if fact.said_by is not None and fact.said_by.casefold() not in {
+        each.casefold() for each in speakers if each is not None
+    }:
+        # Whoever else said it, for the speaker it is reported.
+        fact = fact.model_copy(update={"mode": "reported"})
     beside = [each.memory.content for each in (*material.before, *material.origins)]
     evidence = Evidence(
         source.memory.content,

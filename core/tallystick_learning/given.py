@@ -7,7 +7,7 @@ answers: where the words are not stored yet, the turn that brings them has the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tallystick.errors import InvalidInput
 from tallystick.jobs import Ended, Work
@@ -17,6 +17,7 @@ from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import (
     Actor,
     ExtractedFact,
+    Json,
     Memory,
     NewMemory,
     Proposal,
@@ -29,7 +30,7 @@ from tallystick.storage.rows import jobs, memories, proposals, scopes
 from tallystick_learning.conclude import Conclusion
 from tallystick_learning.guard import Evidence, find_span, reason_to_hold
 from tallystick_learning.material import is_best_target
-from tallystick_learning.propose import Proposer
+from tallystick_learning.propose import Proposer, is_trusted
 from tallystick_learning.providers import LearnedBy
 
 JUDGE = "judge"
@@ -112,11 +113,17 @@ def _saying(connection: Connection, actor: Actor, scope: Scope, span: str) -> Me
     """Return the newest turn of the user that says the span."""
     ids = [row.id for row in scopes.find(connection, [scope])]
     turns = memories.latest(connection, ids, kinds=("turn",), states=("active",), limit=_TURNS)
-    return next((each.memory for each in turns if _says(each.memory, actor, span)), None)
+    said = [each for each in turns if _says(each.memory, (actor.user, actor.acting_for), span)]
+    links = memories.source_refs(connection, [each.doc for each in said])
+    return next((each.memory for each in said if is_trusted(links.get(each.doc, ()))), None)
 
 
-def _says(turn: Memory, actor: Actor, span: str) -> bool:
-    is_users = turn.speaker in (None, actor.user, actor.acting_for)
+def _says(turn: Memory, users: Iterable[Json], span: str) -> bool:
+    """Return True if a turn has the span in words of a user: whoever stores a turn names its
+    speaker, so that both are looked at.
+    """
+    people = [*filter(None, users)]
+    is_users = turn.created_by in people and turn.speaker in (None, *people)
     return is_users and bool(span) and find_span(turn.content, span) is not None
 
 
@@ -126,7 +133,8 @@ def follow_turn(write: Write, turn: Memory, scope_id: int) -> None:
         return
     for stored in proposals.without_words(write.tx, scope_id, limit=_MOST):
         words = stored.record.content
-        if words is not None and _says(turn, write.actor, words.span):
+        by = stored.record.created_by
+        if words is not None and _says(turn, (by.get("user"), by.get("acting_for")), words.span):
             write.enqueue(JUDGE, stored.record.id, scope_id, actor=write.actor)
 
 

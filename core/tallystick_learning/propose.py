@@ -6,7 +6,7 @@ when a person accepts it, or here, where it passes every check and `learning` is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -228,8 +228,7 @@ class Proposer:
         if source.scope_id != self._scope.id:
             return "scope_crossing"
         links = memories.source_refs(self._write.tx, [source.doc]).get(source.doc, [])
-        is_trusted = all(link.reference.source_type in TRUSTED_SOURCES for link in links)
-        return None if is_trusted else "foreign_text"
+        return None if is_trusted(links) else "foreign_text"
 
     def _note_unchanged(self, conclusion: Conclusion, by: LearnedBy) -> None:
         """Journal that a fact needs no memory."""
@@ -316,6 +315,11 @@ class Proposer:
         ):
             return None
         return f"project:{projects[0]}"
+
+
+def is_trusted(links: Iterable[memories.SourceLink]) -> bool:
+    """Return True for the sources of a text that somebody of this tally said."""
+    return all(link.reference.source_type in TRUSTED_SOURCES for link in links)
 
 
 def program_of(actor: Actor) -> Actor:

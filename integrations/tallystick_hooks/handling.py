@@ -36,7 +36,7 @@ from tallystick.kit import (
     recorded_elsewhere,
     working_set_for,
 )
-from tallystick.operations import error_json
+from tallystick.operations import error_json, require_kind_of_models
 from tallystick.records import RunRecord
 from tallystick.records.canonical import digest, text_digest
 from tallystick.tally import BoundTally, Tally
@@ -344,13 +344,16 @@ def _end(bound: BoundTally, event: Event) -> Answer:
 
 def _remember(bound: BoundTally, event: Event) -> list[dict[str, Any]]:
     """Remember what the agent gave, each once however often it gives it, and return what became of
-    each: one that is refused stops no other.
+    each: one that is refused stops no other. The agent acts, whoever told the event: a model is no
+    person, and what it says is no turn.
     """
     results: list[dict[str, Any]] = []
+    bound = replace(bound, actor=bound.actor.replace(agent=bound.actor.agent or event.agent))
     with bound.run(event.agent, metadata=_metadata(event)):
         for candidate in event.candidates:
             key = f"{event.session} {digest('hook-candidate', json_value(candidate))}"
             try:
+                require_kind_of_models(str(candidate.get("kind")))
                 [stored] = bound.remember_many([candidate], idempotency_key=key)
             except TallystickError as error:
                 results.append(error_json(error))

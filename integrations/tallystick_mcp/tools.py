@@ -342,9 +342,12 @@ def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
 
 
 def _report_added(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
-    return f"{remembered.status}: {remembered.id}", {
+    change = {} if remembered.change is None else {"change": remembered.change}
+    text = f"{remembered.status}: {remembered.id}"
+    return text + "".join(f"; the change: {each}" for each in change.values()), {
         "id": remembered.id,
         "status": remembered.status,
+        **change,
         **warning_fields(remembered.warnings),
     }
 

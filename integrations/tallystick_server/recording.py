@@ -18,7 +18,7 @@ from tallystick.kit.rendering import (
     record_tool_error,
     record_tool_result,
 )
-from tallystick.recorder import Step, current_run, time_of
+from tallystick.recorder import Run, Step, current_run, time_of
 from tallystick.records import (
     Compaction,
     CompileConfig,
@@ -237,11 +237,8 @@ async def add_step(
         # Before the step is there: what is refused leaves none.
         time, began = partial(time_of, run.context), run.record.started_at
         start = time("started_at", body.started_at, since=began) or run.context.store.clock.now()
-        for argument, moment in [
-            ("ended_at", body.ended_at),
-            *(("at", e.at) for e in body.entries),
-        ]:
-            time(argument, moment, since=start)
+        time("ended_at", body.ended_at, since=start)
+        _check_times(run, body.entries, since=start)
         step = run.step(
             body.kind,
             name=body.name,
@@ -260,6 +257,12 @@ async def add_step(
     return await in_thread(record)
 
 
+def _check_times(run: Run, entries: Iterable[Entry], *, since: int) -> None:
+    """Raise InvalidInput for a time of one of the entries, before the first of them is recorded."""
+    for entry in entries:
+        time_of(run.context, "at", entry.at, since=since)
+
+
 def _record_entries(step: Step, entries: Iterable[Entry]) -> None:
     for entry in entries:
         step.record(entry.kind, entry.payload, summary=entry.summary, at=entry.at)
@@ -275,6 +278,7 @@ async def add_entries(
     def record() -> Response:
         bound = bound_for(request, scope_header)
         step = open_runs_of(request).step_of(step_id, bound)
+        _check_times(step.run, body.entries, since=step.started_at)
         _record_entries(step, body.entries)
         return answer(bound, step.step_record)
 
@@ -326,7 +330,20 @@ async def add_tool_result(
                 raise InvalidInput(
                     "run_id: a tool call is recorded in a run. Name it.", argument="run_id"
                 )
+            if body.error is not None and body.result is not None:
+                raise InvalidInput("A tool call has a result or an error: give one.")
+            # Before the step is there: what is refused leaves none.
+            time, began = partial(time_of, run.context), run.record.started_at
+            start = (
+                time("started_at", body.started_at, since=began) or run.context.store.clock.now()
+            )
+            time("ended_at", body.ended_at, since=start)
             step, is_own = run.join("tool_call", name=body.name, started_at=body.started_at)
+            if not is_own and (body.started_at, body.ended_at) != (None, None):
+                raise InvalidInput(
+                    "The open step of the tool call has times of its own: leave started_at and "
+                    "ended_at out."
+                )
             try:
                 record_tool_call(step, ToolCall(body.name, body.arguments, body.tool_call_id))
                 if body.error is None:

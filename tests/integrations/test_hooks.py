@@ -202,6 +202,28 @@ def test_what_the_agent_would_remember_is_remembered_once_and_changes_by_the_gua
     ]
 
 
+def test_what_the_agent_would_remember_is_its_own_word_and_no_persons(
+    open_sqlite: OpenTally,
+) -> None:
+    """It makes up no turn of its user to quote, and approves nothing in a person's name."""
+    with open_sqlite(
+        owner=Actor(user="anna", role="operator"), settings=Settings(learning="apply")
+    ) as tally:
+        bound = tally.bind()
+        old = bound.remember("Anna lives in Berlin.", kind="fact").id
+        said = "I live in Hamburg now"
+        candidates = [
+            {"content": said, "kind": "turn", "speaker": "anna", "conversation": "s1"},
+            {"content": "In Hamburg.", "kind": "fact", "replaces": old, "span": said},
+        ]
+        answer = handle(bound, "session-end", {"session": "s1", "memories": candidates})
+        turn, change = answer["facts"]["memories"]
+
+        assert (turn["code"], change["change"]) == ("invalid_input", "held")
+        assert bound.get(old).state == "active"
+        assert bound.history(change["id"])[0].actor["agent"] == "agent"
+
+
 def test_candidates_are_refused_at_events_that_have_none(bound: BoundTally) -> None:
     with pytest.raises(BadPayload, match="end of a session"):
         handle(bound, "prompt", {"session": "s1", "prompt": "Hi", "memories": [{"content": "x"}]})

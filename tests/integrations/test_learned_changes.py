@@ -146,3 +146,21 @@ def test_a_shadow_is_a_table_that_a_person_reads(tmp_path: Path) -> None:
     assert ("shadow" in row, "update" in row, "yes" in row, OLD in row) == (True,) * 4
     shown: list[dict[str, Any]] = json.loads(invoke([*arguments, "--json"]).output)
     assert [(each["state"], each["content"]["span"]) for each in shown] == [("shadow", SAID)]
+
+
+@pytest.mark.parametrize(("said", "change"), [(SAID, "applied"), (QUOTED, "held")])
+def test_an_agent_over_mcp_is_told_what_became_of_its_change(
+    tmp_path: Path, said: str, change: str
+) -> None:
+    async def add(tally: Tally, old: str) -> dict[str, Any]:
+        async with connected(serve(tally, actor=Actor(user="anna")), "auto", Person()) as client:
+            given = {"content": NEW, "kind": "fact", "replaces": old, "span": SAID}
+            return payload(await client.call_tool("add", given))
+
+    with Tally.open(
+        tmp_path, settings=APPLY, learning_model=learner(None), background=False
+    ) as tally:
+        person = tally.bind(Actor(user="anna"))
+        old = known(person)
+        say(person, said)
+        assert asyncio.run(add(tally, old))["change"] == change

@@ -157,6 +157,45 @@ def test_a_step_takes_as_long_as_its_client_measures(there: Served, ada: RemoteT
     assert lasted == pytest.approx([seconds * 1e9 for seconds in took], abs=5e6)
 
 
+def test_entries_of_one_call_are_recorded_all_or_none(there: Served) -> None:
+    """What is refused is sent again, and then stands once."""
+    http = there.http(there.token())
+    run = http.post("/v1/runs", json={"agent_name": "raw"}).json()["result"]
+    opened = http.post(f"/v1/runs/{run['id']}/steps", json={"kind": "other", "open": True}).json()
+    entries = f"/v1/steps/{opened['result']['id']}/entries"
+    late = (datetime.now(UTC) + timedelta(seconds=60)).isoformat()
+    both = [{"kind": "response", "payload": 1}, {"kind": "response", "payload": 2}]
+    assert (
+        http.post(entries, json={"entries": [both[0], both[1] | {"at": late}]}).status_code == 422
+    )
+    assert http.get(entries).json()["result"] == []
+    assert http.post(entries, json={"entries": both}).status_code == 200
+    assert len(http.get(entries).json()["result"]) == 2
+
+
+def test_a_tool_call_that_is_refused_leaves_no_step_that_failed(there: Served) -> None:
+    """The tool did its work: a false time, or a result beside an error, is the report's fault."""
+    http = there.http(there.token())
+    run = http.post("/v1/runs", json={"agent_name": "raw"}).json()["result"]
+    steps = f"/v1/runs/{run['id']}/steps"
+    call = {"run_id": run["id"], "name": "count", "result": "Twelve."}
+    late = (datetime.now(UTC) + timedelta(seconds=60)).isoformat()
+    refused: list[dict[str, Any]] = [
+        {"ended_at": late},
+        {"started_at": late},
+        {"started_at": run["started_at"] + 9, "ended_at": run["started_at"] + 8},
+        {"error": "gone"},
+    ]
+    for each in refused:
+        assert http.post("/v1/tools/result", json=call | each).status_code == 422
+    assert http.get(steps).json()["result"] == []
+    opened = http.post(steps, json={"kind": "tool_call", "name": "count", "open": True}).json()
+    inside = {"tallystick-step": opened["result"]["id"]}
+    timed = http.post("/v1/tools/result", json=call | {"started_at": None}, headers=inside)
+    assert timed.status_code == 200
+    assert [step["status"] for step in http.get(steps).json()["result"]] == ["running"]
+
+
 def test_the_times_of_a_step_are_those_that_its_client_sends(there: Served) -> None:
     http = there.http(there.token())
     run = http.post("/v1/runs", json={"agent_name": "raw"}).json()["result"]

@@ -30,7 +30,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
-from tallystick.storage.rows import edges, journal, memories, proposals
+from tallystick.storage.rows import edges, journal, memories, memory_versions, proposals
 from tallystick.storage.rows.idempotency import IdempotentCall
 from tallystick.storage.rows.proposals import StoredProposal
 
@@ -284,9 +284,9 @@ def carry_out(
         )
     if proposal.action == "END":
         assert proposal.target is not None
+        # Of the future too: it holds until then.
         ended = words.valid_until or words.valid_from
-        at = None if ended is None else min(ended, write.now)
-        request = CorrectionRequest("mark_stale", reason, valid_from=at)
+        request = CorrectionRequest("mark_stale", reason, valid_from=ended)
         apply_correction(write, proposal.target, request)
     if proposal.action == "PROMOTE":
         raise InvalidInput("A promotion is previewed: use `promote` with an explicit scope.")
@@ -328,11 +328,13 @@ def _undo(write: MemoryWrite, proposal: Proposal, reason: str) -> Proposal:
         apply_correction(write, target.memory.id, CorrectionRequest("restore", reason))
     # What was there before, such as the text itself, stays.
     if made is not None and made.memory.created_at == proposal.decided_at:
-        if made.memory.state == "superseded":
+        first = next(memory_versions.bodies(tx, [made.doc]), None)
+        is_edited = first is not None and first.body["content"] != made.memory.content
+        if made.memory.state == "superseded" or (made.memory.state == "active" and is_edited):
             raise StateConflict(
                 proposal.id,
                 state=proposal.state,
-                reason="what it made was replaced since",
+                reason="what it made was replaced or edited since",
                 hint="Undo the later change first.",
             )
         if made.memory.state != "deleted":

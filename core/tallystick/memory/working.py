@@ -139,7 +139,8 @@ class WorkingMemory:
                 "Remember what is longer, and keep its id."
             )
         if lifetime is None:
-            lifetime = "thread" if run_id is None and thread is not None else "run"
+            named = (run_id, thread) if run_id or thread else (self._run_id, self._thread)
+            lifetime = "thread" if named[0] is None and named[1] is not None else "run"
         holder = self._holders(lifetime, run_id, thread)[0]
         self._admit("write")
         call = IdempotentCall(

@@ -271,6 +271,8 @@ class _Chooser:
         """What is in and is no statement."""
         self._origins: tuple[set[int], set[int]] = set(), set()
         """The statements from which some facts were concluded, and these facts."""
+        self._running: set[int] | None = None
+        """The turns of the running session that are in the prompt, once they were read."""
         self._replaced: list[str] = []
         self._withdrawn: list[str] = []
 
@@ -558,7 +560,7 @@ class _Chooser:
         it.
         """
         memory = stored.memory
-        if memory.id in self._chosen:
+        if memory.id in self._chosen or self._is_of_running_session(stored):
             return False
         is_learned = memory.id in self._since_before()
         if (memory.kind in _STATEMENTS and not is_learned) and (
@@ -586,6 +588,23 @@ class _Chooser:
         if done:
             read |= set(edges.following(self._connection, "DERIVED_FROM", done, forward=False))
         return read
+
+    def _is_of_running_session(self, stored: memories.Stored) -> bool:
+        """Return True if a learner concluded a memory from nothing but turns that are in the prompt
+        already. What is read before a compaction, or after a pause, may have left it.
+        """
+        if self._running is None:
+            running, docs = self._request.running, set[int]()
+            if self._context.settings.learn_at == "session":
+                running = None
+            for corpus in self._corpora().values() if running else ():
+                number = corpus.vocabulary.conversations.get(running or "", -2)
+                docs |= {*corpus.column("doc")[corpus.column("conversation") == number].tolist()}
+            self._running = docs
+        if not self._running or stored.memory.extraction_model is None:
+            return False
+        links = edges.leaving(self._connection, "DERIVED_FROM", [stored.doc], most=_LINKS)
+        return bool(links) and all(link.to_doc in self._running for link in links)
 
     def _told_by_facts(self) -> set[int]:
         """Return the statements from which the facts that are in were concluded."""

@@ -21,6 +21,7 @@ from tallystick.memory.contradictions import disagreements_of
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.held_changes import words_of_held
 from tallystick.memory.passages import as_ranges, passage_text, unfold
+from tallystick.memory.supersession import is_current
 from tallystick.operations.operation import Operation
 from tallystick.operations.table import OPERATIONS
 from tallystick.policy.redaction import Redactor
@@ -91,9 +92,13 @@ class MemoryTool:
 
 
 def require_kind_of_models(kind: str) -> None:
-    """Raise InvalidInput for a kind that no model stores: an item of a runtime's store."""
+    """Raise InvalidInput for a kind that no model stores: an item of a runtime's store, and a turn,
+    in which a model would quote its own words as those of the user.
+    """
     if kind == STORE_ITEM:
         raise InvalidInput(f"A {STORE_ITEM} is put by the store of a runtime. Choose another kind.")
+    if kind == "turn":
+        raise InvalidInput("A turn is kept by the runtime that heard it. Choose another kind.")
 
 
 def not_approved(tool: str, message: str) -> Answer:
@@ -123,11 +128,17 @@ def _errors_as_answers(
 
 
 @_errors_as_answers
-def memory_search(bound: BoundTally, query: str, limit: int = 5) -> Answer:
+def memory_search(
+    bound: BoundTally,
+    query: str,
+    limit: int = 5,
+    states: list[Literal["active", "superseded"]] | None = None,
+) -> Answer:
     """Search long-term memory for what answers a question. Returns the best matches with their
-    ids; memory_get names the sources of one.
+    ids; memory_get names the sources of one. For what was before, give both states.
     """
-    recalled = bound.recall(query, limit=_require_limit(limit, 50))
+    limit = _require_limit(limit, 50)
+    recalled = bound.recall(query, limit=limit, states=states or ())
     return framed_answer(bound, {**found_fields(recalled), **warning_fields(recalled.warnings)})
 
 
@@ -165,7 +176,10 @@ def memory_store(
 @_errors_as_answers
 def memory_get(bound: BoundTally, memory_id: str) -> Answer:
     """Read one memory by its id."""
-    return framed_answer(bound, {"memory": memory_fields(_memory(bound, memory_id))})
+    memory = _memory(bound, memory_id)
+    holds = memory.state == "active" and is_current(memory, bound.tally.now())
+    ended = {} if holds else {"holds_no_longer": True}
+    return framed_answer(bound, {"memory": memory_fields(memory) | ended})
 
 
 @_errors_as_answers

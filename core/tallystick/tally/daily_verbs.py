@@ -490,6 +490,9 @@ def compile(
     kept: dict[str, str] = {}
     if compaction == "summary":
         kept = read_summaries(view._services.memory, [each.id for each in candidates.memories])
+        # A summary that is a candidate itself stands for itself: nothing is said twice.
+        said = {each.content for each in candidates.memories}
+        kept = {key: summary for key, summary in kept.items() if summary not in said}
     with view._observe_call("compile", "compile") as call:
         if call.step is not None:
             require_fitting_scopes(view._services, view.actor, candidates, call.step.run.scope)

@@ -13,6 +13,7 @@ from tallystick import Actor, Tally
 from tallystick.errors import Denied, ExtractionError, InvalidInput, NotFound, StateConflict
 from tallystick.kit import framed_pieces
 from tallystick.memory.held_changes import applied_since, held_changes
+from tallystick.operations.tools import memory_get, memory_search, memory_store
 from tallystick.records import (
     ExtractedFact,
     Extraction,
@@ -125,6 +126,17 @@ def test_what_ended_is_found_when_it_is_asked_for(open_tally: OpenTally) -> None
         assert OLD not in anna.pack("Where does Anna live?").text
         assert OLD not in anna.wake().text
         assert anna.get(old).state == "superseded"
+
+        [ended] = [
+            each
+            for each in memory_search(
+                anna, "Where did I live before?", states=["active", "superseded"]
+            )["memories"]
+            if each["text"] == OLD
+        ]
+        assert (ended["holds_no_longer"], ended["replaced_by"]) == (True, applied.made)
+        assert memory_get(anna, old)["memory"]["holds_no_longer"] is True
+        assert "holds_no_longer" not in memory_get(anna, applied.made or "")["memory"]
 
 
 @pytest.mark.parametrize(
@@ -518,3 +530,144 @@ def test_nothing_of_another_scope_is_replaced(open_sqlite: OpenTally) -> None:
             tally.bind(Actor(user="anna", agent="coder")).reviews.decide(
                 anna.remember(NEW, replaces=own).proposal_id or "", "accept", reason="mine"
             )
+
+
+@pytest.mark.parametrize("given", ["after the turn", "before the turn"])
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"speaker": "bob"},
+        {"speaker": None},
+        {"speaker": "anna"},
+        {"speaker": "anna", "by": "anna", "source": SourceRef(source_type="tool")},
+    ],
+)
+def test_the_words_of_somebody_else_are_no_words_of_the_user(
+    open_sqlite: OpenTally, given: str, turn: dict[str, Any]
+) -> None:
+    """In a scope of several people an agent quotes its own user, and no page, tool or colleague."""
+    project = frozenset({"apollo"})
+    with opened(open_sqlite, ScriptedLearner()) as tally:
+        said = {"by": "bob", **turn}
+        writer, anna, agent = (
+            tally.bind(Actor(user=user, agent=agent, projects=project), scope="project:apollo")
+            for user, agent in ((said.pop("by"), None), ("anna", None), ("anna", "coder"))
+        )
+        old = known(anna)
+
+        def hear() -> None:
+            writer.remember(SAID, kind="turn", conversation="standup", **said)
+
+        if given == "after the turn":
+            hear()
+        stored = agent.remember(NEW, kind="fact", replaces=old, span=SAID)
+        if given == "before the turn":
+            hear()
+            tally.drain()
+
+        assert stored.change == "held"
+        assert anna.reviews.get(stored.proposal_id or "").proposal.state == "pending"
+        assert anna.get(old).state == "active"
+
+
+def test_a_model_stores_no_turn_to_quote_as_the_words_of_its_user(open_sqlite: OpenTally) -> None:
+    with opened(open_sqlite, ScriptedLearner()) as tally:
+        agent = tally.bind(Actor(user="anna", agent="coder"))
+        assert memory_store(agent, SAID, kind="turn")["error"] == "InvalidInput"
+
+
+def test_an_undo_takes_no_words_along_that_a_person_wrote_since(open_tally: OpenTally) -> None:
+    with opened(open_tally) as tally:
+        anna = tally.bind()
+        known(anna)
+        say(anna, SAID)
+        applied = end(anna)
+        assert applied.made is not None
+        anna.modify(applied.made, content="Anna lives in Hamburg-Altona.", reason="more exactly")
+
+        with pytest.raises(StateConflict, match="edited since"):
+            anna.reviews.decide(applied.id, "undo", reason="a slip of the tongue")
+        assert found(anna) == ["Anna lives in Hamburg-Altona."]
+
+        anna.modify(applied.made, content=NEW, reason="as it was")
+        anna.reviews.decide(applied.id, "undo", reason="a slip of the tongue")
+        assert found(anna) == [OLD]
+
+
+def test_what_will_end_holds_until_then(open_tally: OpenTally) -> None:
+    """I leave at the end of next month: until then I am still there."""
+    clock = StepClock()
+    last = clock.now() + 30 * 86_400_000_000
+
+    def until(text: str) -> Extraction:
+        drawn = learner("ends", content=OLD)._read(text)
+        return Extraction(
+            facts=tuple(each.model_copy(update={"valid_until": last}) for each in drawn.facts)
+        )
+
+    model = ScriptedLearner(until, learner("ends")._change)
+    settings = Settings.read(learning="apply")
+    with open_tally(settings=settings, owner=ANNA, learning_model=model, clock=clock) as tally:
+        anna = tally.bind()
+        known(anna)
+        say(anna, SAID)
+        applied = end(anna)
+        assert (applied.action, applied.state, found(anna)) == ("END", "applied", [OLD])
+        clock.advance(days=31)
+        assert found(anna) == []
+        anna.reviews.decide(applied.id, "undo", reason="they kept me")
+        assert found(anna) == [OLD]
+
+
+@pytest.mark.parametrize(("mode", "shown"), [("apply", []), ("review", [NEW])])
+def test_what_no_person_looked_at_leaves_recall_with_the_turn_it_was_learned_from(
+    open_tally: OpenTally, mode: str, shown: list[str]
+) -> None:
+    """Forgetting what I said forgets what a model made of it, unless a person accepted that."""
+    with opened(open_tally, learner(None), learning=mode) as tally:
+        anna = tally.bind()
+        turn = say(anna, SAID)
+        proposal = end(anna)
+        if mode == "review":
+            anna.reviews.decide(proposal.id, "accept", reason="so")
+        assert found(anna) == [NEW]
+        anna.forget(turn, reason="none of its business")
+        assert found(anna) == shown
+        anna.recover(turn, reason="it may know")
+        assert found(anna) == [NEW]
+
+
+def test_what_was_learned_from_the_running_session_is_shown_in_the_next_one(
+    open_tally: OpenTally,
+) -> None:
+    """The turn is in the prompt already: the fact would say it twice."""
+    with opened(open_tally, learner(None), learn_at="turn") as tally:
+        anna = tally.bind()
+        say(anna, SAID)
+        tally.drain()
+        assert found(anna) == [NEW]
+
+        def shown(conversation: str, in_prompt: bool = True) -> list[str]:
+            question = "Where does Anna live, in Hamburg?"
+            chosen = anna.working_set(question, conversation=conversation, in_prompt=in_prompt)
+            return [piece.hit.content for piece in chosen.pieces]
+
+        assert shown("monday") == []
+        assert shown("monday", in_prompt=False) == [NEW], "its turns were left out of the prompt"
+        assert shown("tuesday") == [NEW]
+
+
+@pytest.mark.parametrize(("said_by", "state"), [("Ben", "pending"), ("Anna", "applied")])
+def test_what_the_learner_says_another_said_waits(
+    open_sqlite: OpenTally, said_by: str, state: str
+) -> None:
+    def change(fact: ExtractedFact, facts: Sequence[KnownFact]) -> ExtractedFact | None:
+        changed = model._change(fact, facts) if model._change is not None else None
+        return None if changed is None else changed.model_copy(update={"said_by": said_by})
+
+    model = learner()
+    with opened(open_sqlite, ScriptedLearner(model._read, change)) as tally:
+        anna = tally.bind()
+        known(anna)
+        say(anna, SAID)
+        assert end(anna).state == state

@@ -184,3 +184,12 @@ def test_a_slot_takes_only_what_it_is_for(open_sqlite: OpenTally, name: str, val
         with pytest.raises(InvalidInput, match=name):
             working.set(name, value)
         assert working.all() == {}
+
+
+def test_the_view_of_a_thread_keeps_values_of_the_thread(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        plan = tally.bind(Actor(user="anna")).working.of(thread="chat-7")
+        assert plan.set("plan", ["Ask Bob."]).lifetime == "thread"
+        value = plan.get("plan")
+        assert value is not None
+        assert value.value == ["Ask Bob."]

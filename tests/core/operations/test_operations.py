@@ -79,7 +79,10 @@ OF_A_PROGRAM = {
 }
 """Parameters of verbs that no surface can give."""
 OWN_ARGUMENTS: Mapping[str, Mapping[str, str]] = {
-    "memory_search": {"limit": "a prompt has room for 5 by default, 50 at most"},
+    "memory_search": {
+        "limit": "a prompt has room for 5 by default, 50 at most",
+        "states": "a model asks for what held before, and for nothing that was put away",
+    },
     "memory_store": {
         "tags": "runtimes read a list that may be left out",
         "contradicts": "runtimes read a list that may be left out",

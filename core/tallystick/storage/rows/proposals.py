@@ -189,7 +189,12 @@ def _in_pages(connection: Connection, ids: Sequence[str]) -> list[StoredProposal
 
 def has_made(connection: Connection, scope_id: int, memory_id: str) -> bool:
     """Return True if a person accepted a proposal of this scope that became this memory."""
-    query = select(_t.c.id).where(_t.c.scope_id == scope_id, _t.c.made_id == memory_id)
+    query = select(_t.c.id).where(
+        _t.c.scope_id == scope_id,
+        _t.c.made_id == memory_id,
+        # Applied is what no person looked at.
+        _t.c.state.in_(("accepted", "edited")),
+    )
     return connection.execute(query.limit(1)).first() is not None
 
 
