@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict, FailFast, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, create_model, model_validator
 
 from tallystick.aio import in_thread
 from tallystick.errors import InvalidInput
@@ -33,15 +33,26 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
         "content": {"application/problem+json": {}},
     }
 }
+
+
+def _written(value: Any) -> Any:
+    """Return a header as it was written, in UTF-8: it arrives as Latin-1."""
+    try:
+        return value.encode("latin-1").decode() if isinstance(value, str) else value
+    except UnicodeError:
+        return value
+
+
+_Text = Annotated[str | None, BeforeValidator(_written)]
 ScopeHeader = Annotated[
-    str | None,
+    _Text,
     Header(
         alias="Tallystick-Scope",
         description="The scope to work in, such as project:apollo; by default the private one.",
     ),
 ]
-_KeyHeader = Annotated[
-    str | None,
+KeyHeader = Annotated[
+    _Text,
     Header(
         alias="Idempotency-Key",
         description="Sent again with the same key, a request gets the first answer.",
@@ -52,7 +63,7 @@ _MatchHeader = Annotated[
     Header(alias="If-Match", description='Only if it is at this version, such as "3".'),
 ]
 _IN_HEADERS: Mapping[str, tuple[str, Any]] = {
-    "idempotency_key": ("key", _KeyHeader),
+    "idempotency_key": ("key", KeyHeader),
     "if_version": ("match", _MatchHeader),
 }
 """Arguments that come as headers: the name of the parameter, and what it is."""
@@ -67,7 +78,7 @@ class RequestBody(Arguments):
 
 class _OfTheUrl(RequestBody):
     """Arguments in a URL, where an empty one is None: `?state=` lists approvals in any state. Of a
-    list that filters nothing by default it is an empty list.
+    list that is never None it is an empty list.
     """
 
     @model_validator(mode="before")
@@ -83,7 +94,7 @@ class _OfTheUrl(RequestBody):
     @classmethod
     def _empty(cls, name: str) -> tuple[()] | None:
         field = cls.model_fields.get(name)
-        return () if field is not None and field.default == () else None
+        return () if field is not None and get_origin(field.annotation) is tuple else None
 
 
 def add_operations(router: APIRouter) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
@@ -17,6 +17,7 @@ from tallystick.records import JsonObject, Memory
 from tallystick_server.answers import answer
 from tallystick_server.endpoints import (
     CONDITIONS,
+    KeyHeader,
     RequestBody,
     ScopeHeader,
     add_endpoint,
@@ -24,13 +25,6 @@ from tallystick_server.endpoints import (
 )
 
 _MOST = 1_000
-_KeyHeader = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        description="Sent again with the same key, a request gets the first answer.",
-    ),
-]
 
 
 class PutItem(RequestBody):
@@ -94,7 +88,7 @@ def add_items(router: APIRouter) -> None:
 
 
 async def put_items(
-    request: Request, body: PutItems, scope_header: ScopeHeader = None, key: _KeyHeader = None
+    request: Request, body: PutItems, scope_header: ScopeHeader = None, key: KeyHeader = None
 ) -> Response:
     """Put and delete items in one transaction, all or none; return how many changes there were."""
 
@@ -148,7 +142,7 @@ async def item_namespaces(request: Request, scope_header: ScopeHeader = None) ->
 
 
 async def sweep_items(
-    request: Request, scope_header: ScopeHeader = None, key: _KeyHeader = None
+    request: Request, scope_header: ScopeHeader = None, key: KeyHeader = None
 ) -> Response:
     """Forget the items whose time to live is over; return their number."""
     return await _answer(request, scope_header, lambda items: items.sweep(idempotency_key=key))

@@ -246,7 +246,7 @@ ROUTES: tuple[Route, ...] = (
     *_group(
         "Operating",
         _route("erase", "POST /erase", "POST /memory/delete", "POST /memory/delete/preview"),
-        _route("erase_user", "DELETE /users/{user}"),
+        _route("erase_user", "DELETE /users/{user:path}"),
         _route("erase_recorded", "POST /runs/{run_id}/erase"),
         _route("prove_erased", "POST /memories/{memory_id}/proof"),
         _route("purge", "POST /purge"),

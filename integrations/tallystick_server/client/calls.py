@@ -103,13 +103,14 @@ def call_of(
     headers = {}
     fields = operation.arguments.model_fields
     if "idempotency_key" in fields:
-        headers["Idempotency-Key"] = str(values.pop("idempotency_key", None) or new_key())
+        key = values.pop("idempotency_key", None)
+        headers["Idempotency-Key"] = new_key() if key is None else key
     if values.get("if_version") is not None:
         headers["If-Match"] = f'"{values["if_version"]}"'
     values.pop("if_version", None)
     path = route.path
     for name in path_names(route.path):
-        text = safe(str(values.pop(name)))
+        text = _in_path(name, str(values.pop(name)), is_whole=f"{{{name}}}" in route.path)
         path = path.replace(f"{{{name}:path}}", text).replace(f"{{{name}}}", text)
     for name, fixed in route.fixed.items():
         if values.get(name, fields[name].default) != fixed:
@@ -146,13 +147,34 @@ def _query(operation: Operation, values: Mapping[str, Any]) -> list[tuple[str, s
     """Return arguments as they stand in a URL, where an empty one is None."""
     pairs: list[tuple[str, str]] = []
     for name, value in values.items():
+        default = operation.arguments.model_fields[name].default
         if value is None:
-            if operation.arguments.model_fields[name].default is not None:
+            if default is not None:
                 pairs.append((name, ""))
             continue
+        if value == [] and default != ():
+            pairs.append((name, ""))
         for each in value if isinstance(value, list) else [value]:
-            pairs.append((name, str(each).lower() if isinstance(each, bool) else str(each)))
+            text = str(each).lower() if isinstance(each, bool) else str(each)
+            if not text:
+                raise InvalidInput(f"`{name}` over HTTP takes no empty text: leave it out.")
+            pairs.append((name, _of_whole_characters(name, text)))
     return pairs
+
+
+def _in_path(name: str, text: str, *, is_whole: bool) -> str:
+    """Return an argument as it stands in a path, or with `is_whole` as one part of it. Raises
+    InvalidInput for a text that would make the path of another resource.
+    """
+    if text in ("", ".", "..") or (is_whole and "/" in text):
+        raise InvalidInput(f"`{name}` {text!r} cannot stand in the path of a URL.")
+    return safe(_of_whole_characters(name, text))
+
+
+def _of_whole_characters(name: str, text: str) -> str:
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise InvalidInput(f"`{name}` holds half a character, which no URL carries.")
+    return text
 
 
 def result_of(call: Call, content: bytes) -> Any:

@@ -118,7 +118,11 @@ class Server:
             headers["tallystick-step"] = step_id
         try:
             response = self._http.request(
-                call.method, call.path, params=tuple(call.query), content=call.body, headers=headers
+                call.method,
+                call.path,
+                params=tuple(call.query),
+                content=call.body,
+                headers={name: _in_header(name, text) for name, text in headers.items()},
             )
         except httpx2.HTTPError as error:
             raise self._unreachable(type(error).__name__) from error
@@ -154,6 +158,15 @@ class Connection:
     def new_key(self) -> str:
         """Return an idempotency key for a call that has none."""
         return uuid.uuid4().hex
+
+
+def _in_header(name: str, text: str) -> bytes:
+    """Return a text as a header carries it. Raises InvalidInput for what would be cut."""
+    if not text.isprintable() or text != text.strip():
+        raise InvalidInput(
+            f"{text!r} cannot be sent as {name}: that is printable text without spaces around it."
+        )
+    return text.encode()
 
 
 def _wait(error: TallystickError, attempt: int) -> float:

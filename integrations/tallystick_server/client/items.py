@@ -25,7 +25,7 @@ class RemoteItems:
     def put(self, puts: Sequence[Put], *, idempotency_key: str | None = None) -> None:
         """Put and delete in one transaction, all or none. Raises as `Items.put`."""
         values = {"puts": [asdict(put) for put in puts]}
-        self._send("", int, PutItems, values, key=idempotency_key or self.connection.new_key())
+        self._send("", int, PutItems, values, key=self._key(idempotency_key))
 
     def get(
         self, addresses: Sequence[tuple[tuple[str, ...], str]], *, refresh: Sequence[bool] = ()
@@ -62,9 +62,11 @@ class RemoteItems:
 
     def sweep(self, *, idempotency_key: str | None = None) -> int:
         """Forget the items whose time to live is over; return their number. Raises Denied."""
-        key = idempotency_key or self.connection.new_key()
-        number: int = self._send("/sweep", int, key=key)
+        number: int = self._send("/sweep", int, key=self._key(idempotency_key))
         return number
+
+    def _key(self, given: str | None) -> str:
+        return self.connection.new_key() if given is None else given
 
     def _send(
         self,
