@@ -122,7 +122,7 @@ class Server:
                 call.path,
                 params=tuple(call.query),
                 content=call.body,
-                headers={name: _in_header(name, text) for name, text in headers.items()},
+                headers={name.encode(): _in_header(name, text) for name, text in headers.items()},
             )
         except httpx2.HTTPError as error:
             raise self._unreachable(type(error).__name__) from error
