@@ -270,7 +270,7 @@ def _memories(memories: list[dict[str, Any]], with_text: bool) -> tuple[str, dic
 def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: JsonObject) -> Call:
     mode = str(values.pop("mode"))
     if mode == "policy":
-        return _policy(caller, bound, arguments)
+        return _policy(caller, bound, arguments, values)
     route = EXPLORE[mode]
     fields_of_call = _of_operation(route, "explore", f"in the mode {mode}", values)
     if mode == "related" and "around" not in fields_of_call:
@@ -285,8 +285,10 @@ def _explore(caller: Caller, bound: BoundTally, arguments: Explore, values: Json
         fields_of_call["mode"] = mode
     if mode == "wake" and (project := arguments.project or project_of(bound)) is not None:
         fields_of_call["project"] = project
-    if mode == "access" or (mode in ("context", "wake") and bound is caller.bound):
+    if bound is caller.bound and mode in ("access", "context", "wake"):
         fields_of_call["scopes"] = [str(scope) for scope in caller.scopes]
+    elif mode == "access":
+        fields_of_call["scopes"] = [str(bound.scope)]
 
     def show_explored(result: Any, checked: JsonObject) -> tuple[str, dict[str, Any]]:
         if isinstance(result, Explored):
@@ -320,7 +322,12 @@ def project_of(bound: BoundTally) -> str | None:
     return bound.scope.key if bound.scope.kind == "project" else None
 
 
-def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
+_JUDGED = frozenset({"query", "arguments"})
+
+
+def _policy(caller: Caller, bound: BoundTally, arguments: Explore, values: JsonObject) -> Call:
+    route = replace(EXPLORE["access"], direct=_JUDGED, tool="memory_policy")
+    _of_operation(route, "explore", "in the mode policy", values)
     if not arguments.query:
         raise InvalidInput(
             "explore: the mode policy takes the name of a tool as `query`.", argument="query"
@@ -334,7 +341,6 @@ def _policy(caller: Caller, bound: BoundTally, arguments: Explore) -> Call:
             "why": None if rule is None else show_record(rule.description or rule.name),
         }
     }
-    route = replace(EXPLORE["access"], tool="memory_policy")
     return Call(caller, bound, route, {}, lambda _, __: ("What the rules say of this call", fields))
 
 

@@ -180,6 +180,7 @@ def _endpoint(
     in_path = [name for name in path_names(path) if name in operation.arguments.model_fields]
     fixed = route.fixed_at(path) if "mode" in operation.arguments.model_fields else route.fixed
     model = _arguments_model(route, operation, method, in_path, path, fixed)
+    placed = () if model is None else tuple(model.model_fields)
 
     async def endpoint(request: Request, **values: Any) -> Response:
         arguments: dict[str, Any] = dict(fixed)
@@ -191,7 +192,7 @@ def _endpoint(
             arguments["idempotency_key"] = values["key"]
         if values.get("match") is not None:
             arguments["if_version"] = _version(values["match"])
-        _refuse_unheard(request, operation)
+        _refuse_unheard(request, operation, () if method not in OF_THE_URL else placed)
         return await in_thread(partial(_call, request, values, route, operation, arguments))
 
     endpoint.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -304,11 +305,22 @@ def deaf_to(*headers: str) -> Any:
     return Depends(refuse)
 
 
-def _refuse_unheard(request: Request, operation: Operation) -> None:
-    """Raise InvalidInput for a header that would change nothing here."""
+def _refuse_unheard(request: Request, operation: Operation, in_url: Sequence[str]) -> None:
+    """Raise InvalidInput for a header or a part of the URL that would change nothing here."""
+    fields = operation.arguments.model_fields
     for argument, header in (("idempotency_key", "Idempotency-Key"), ("if_version", "If-Match")):
-        if header in request.headers and argument not in operation.arguments.model_fields:
+        if header in request.headers and argument not in fields:
             raise InvalidInput(f"{operation.name} takes no {header}. Leave the header out.")
+    for name in request.query_params:
+        if name not in in_url:
+            raise InvalidInput(f"{operation.name} takes no {name!r} in the URL.")
+        if not _takes_list(fields[name].annotation) and len(request.query_params.getlist(name)) > 1:
+            raise InvalidInput(f"{name!r} stands twice in the URL, and takes one value.")
+
+
+def _takes_list(annotation: Any) -> bool:
+    """Return True for the annotation of a list, or of one that may be None."""
+    return get_origin(annotation) is tuple or any(map(_takes_list, get_args(annotation)))
 
 
 def _version(match: str) -> int:

@@ -5,6 +5,7 @@ is dropped, and none changes the path of its request.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,10 @@ from tallystick import Actor
 from tallystick.errors import InvalidInput
 from tallystick.memory import Put
 from tallystick.tally import BoundTally
+from tallystick_mcp import serve
 from tallystick_server import RemoteTally
 
+from .mcp_clients import connected, payload
 from .served import ROOT, Served, served
 
 
@@ -80,3 +83,58 @@ def test_a_user_whose_name_has_a_slash_is_erased_over_http(there: Served) -> Non
     with there.remote(ROOT) as remote:
         preview = remote.operator.erase_user("staff/ann", reason="she asked")
     assert preview.counts["memories"] == 1
+
+
+def test_a_text_too_long_for_the_server_is_refused_once_and_as_an_argument(
+    afar: RemoteTally,
+) -> None:
+    with pytest.raises(InvalidInput, match="bytes at most"):
+        afar.remember("x y " * 2_500_000)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "/v1/tokens?limit=5",
+        "/v1/spaces?scope=project:apollo",
+        "/v1/runs/some?step=1",
+        "/v1/memories?status=todo&status=done",
+        "/v1/memories?limit=1&limit=2",
+        "/v1/jobs?state=dead&kind=a&kind=b",
+    ],
+)
+def test_no_part_of_a_url_is_read_over(there: Served, place: str) -> None:
+    answer = there.http(there.token(ROOT)).get(place)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+
+
+def test_nothing_beside_a_body_in_the_url_is_read_over(there: Served) -> None:
+    caller = there.http(there.token(ROOT))
+    answer = caller.post("/v1/memories?scope=project:apollo", json={"content": "A text."})
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
+    listed = caller.get("/v1/memories?kinds=note&kinds=fact&tags=a&tags=b&namespace=a&namespace=b")
+    assert listed.status_code == 200
+
+
+async def test_explore_over_mcp_reads_over_no_argument(eva: BoundTally) -> None:
+    async with connected(serve(eva), "auto") as client:
+
+        async def explore(**arguments: Any) -> dict[str, Any]:
+            return payload(await client.call_tool("explore", arguments))
+
+        for stray in ({"kinds": ["note"]}, {"id": "some"}, {"before": "some"}, {"depth": 2}):
+            told = await explore(mode="policy", query="deploy", **stray)
+            assert told["error"]["code"] == "invalid_input"
+        judged = await explore(mode="policy", query="deploy", arguments={"to": "production"})
+        assert judged["policy"]["effect"] == "allow"
+
+
+async def test_access_over_mcp_is_that_of_the_project_it_names(there: Served) -> None:
+    actor = Actor(user="mia", projects={"apollo", "hermes"})
+    async with connected(serve(there.tally, actor=actor), "auto") as client:
+        for arguments, scopes in (
+            ({}, ["private:mia", "project:apollo", "project:hermes"]),
+            ({"project": "apollo"}, ["project:apollo"]),
+        ):
+            told = payload(await client.call_tool("explore", {"mode": "access", **arguments}))
+            assert [each["scope"] for each in told["access"]["scopes"]] == scopes

@@ -25,7 +25,7 @@ _CODES: Mapping[str, type[TallystickError]] = {
     value.code: value
     for value in vars(errors).values()
     if inspect.isclass(value) and issubclass(value, TallystickError)
-}
+} | {"too_large": InvalidInput}
 
 
 @dataclass(frozen=True)
