@@ -215,6 +215,15 @@ def explore(
                 "Filters are for a scope, or what is around a memory: leave `mode`.",
                 argument="mode",
             )
+        from tallystick.memory.explore import scope_around
+
+        is_paged = before is not None or tuple(states) != ("active",)
+        if is_paged and (mode is not None or scope_around(view.actor, around) is None):
+            raise InvalidInput(
+                "`before` and `states` are for the memories of a scope: name it as `around`, and "
+                "leave `mode`.",
+                argument="states" if before is None else "before",
+            )
         if mode in modes:
             explored = modes[mode](context, view.actor, view.scope, around, depth, limit)
         elif mode == "dependencies":

@@ -453,6 +453,20 @@ def test_a_damaged_export_is_refused_before_anything_is_written(
         assert other.scopes() == []
 
 
+def test_pages_and_states_are_refused_where_they_would_change_nothing(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        heron = mine.remember("The heron nests in March.")
+        for around, mode in ((None, None), (heron.id, None), (heron.id, "dependencies")):
+            with pytest.raises(InvalidInput, match="for the memories of a scope"):
+                mine.explore(around, mode=mode, before=heron.id)
+            with pytest.raises(InvalidInput, match="for the memories of a scope"):
+                mine.explore(around, mode=mode, states=("deleted",))
+        assert mine.explore("private:alice", before=heron.id).memories == ()
+
+
 def test_looking_around_leads_from_scopes_to_memories_to_what_hangs_on_them(
     open_tally: OpenTally,
 ) -> None:
