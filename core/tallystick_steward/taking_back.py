@@ -16,7 +16,7 @@ from tallystick.errors import Conflict, Denied, InvalidInput, NotFound
 from tallystick.memory import MemoryContext
 from tallystick.memory import reviews as decisions
 from tallystick.memory.memory_write import MemoryWrite
-from tallystick.memory.undo import EVENTS, Undone, undo, undone_memory, would_undo
+from tallystick.memory.undo import EVENTS, Undone, may_undo, undo, undone_memory, would_undo
 from tallystick.records import AccessKind, Actor, JournalEntry, Json, Scope
 from tallystick.storage import Connection
 from tallystick.storage.rows import journal_reading, measures, memories, scopes
@@ -111,7 +111,10 @@ def plan(
         undone = None if stored is None else would_undo(stored.memory, entry)
         if stored is None or undone is None:
             counts["changed_since"] += 1
-        elif not _may(connection, context, actor, stored.memory.scope):
+        elif not (
+            _may(connection, context, actor, stored.memory.scope)
+            and may_undo(connection, stored, entry)
+        ):
             counts["refused"] += 1
         else:
             counts[undone] += 1

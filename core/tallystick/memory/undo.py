@@ -48,6 +48,15 @@ def undone_memory(
     return stored.memory.replace(**fields)
 
 
+def may_undo(connection: Connection, stored: memories.Stored, entry: JournalEntry) -> bool:
+    """Return False where an entry cannot be undone: what was added is pinned by now, or the text
+    that would come back was destroyed.
+    """
+    if entry.event == "memory.add":
+        return not stored.memory.pinned
+    return undone_memory(connection, stored, entry) is not None
+
+
 def undo(
     write: MemoryWrite,
     stored: memories.Stored,

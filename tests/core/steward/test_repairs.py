@@ -151,6 +151,21 @@ def _take_back(steward: Steward, **selection: Any) -> tuple[Repair, Repair]:
     return seen, done
 
 
+def test_what_is_pinned_by_now_stays_and_hinders_taking_nothing_else_back(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        since = services_of(tally).store.clock.now()
+        crawler = tally.bind(Actor(user="ada", agent="crawler"))
+        kept, _ = [crawler.remember(f"The crawler was here {n}.").id for n in range(2)]
+        tally.bind(ADA).modify(kept, pinned=True, reason="it is right")
+        pinned = crawler.remember("A key fact.", pinned=True).id
+        seen, done = _take_back(Steward(tally.bind(ADA)), by_actor="ada/crawler", since=since)
+        assert seen.changed == done.changed == 1
+        assert seen.facts == done.facts == {"forgotten": 1, "changed_since": 1, "refused": 1}
+        assert {each.id for each in tally.bind(ADA).memories()} == {kept, pinned}
+
+
 def test_what_a_caller_did_is_previewed_and_taken_back_whole(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         ids = _remember(tally, ADA, 6)
