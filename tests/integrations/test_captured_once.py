@@ -13,10 +13,13 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
+from llama_index.core.base.llms.types import ChatMessage
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.messages import ImageUrl, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from tests.integrations.llama_scripted import Scripted, calls
 
 from tallystick import Tally
 from tallystick.errors import InvalidInput
@@ -244,6 +247,30 @@ class Answer(BaseModel):
 
     city: str
     sure: bool
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
+@pytest.mark.parametrize("speakers", ["user", "both"])
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_an_agent_of_llama_index_is_captured_with_its_answer(
+    open_sqlite: OpenTally, speakers: Speakers, is_handed_over: bool
+) -> None:
+    async def ask() -> None:
+        hands_over = calls(("c1", "handoff", {"to_agent": "b", "reason": "b knows"}))
+        says = ChatMessage(ANSWERED, role="assistant")
+        models = [Scripted(*([hands_over] if is_handed_over else [says])), Scripted(says)]
+        agents: list[Any] = [
+            FunctionAgent(name=name, description=name, llm=model)
+            for name, model in zip("ab", models, strict=True)
+        ]
+        await AgentWorkflow(agents=agents, root_agent="a").run(user_msg=ASKED)
+
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        with TallyInstrumentation(bound, capture=speakers, agent_name="agent", strict=True):
+            asyncio.run(ask())
+        answered = [("agent", ANSWERED)] if speakers == "both" else []
+        assert _turns(bound) == [("local", ASKED), *answered]
 
 
 @dataclass
