@@ -13,6 +13,7 @@ from langchain_core.messages import (
     HumanMessage,
     SystemMessage,
     ToolMessage,
+    convert_to_messages,
     messages_from_dict,
     messages_to_dict,
 )
@@ -121,7 +122,23 @@ def result_of(output: Any) -> Any:
 
 def goal_of(inputs: Any) -> str | None:
     """Return the goal of a run: the text of the inputs of its chain or graph, or None."""
-    return text_of(inputs)
+    return request_text(inputs) or text_of(inputs)
+
+
+def request_text(values: Any) -> str | None:
+    """Return the words of the user in the inputs or the state of a chain or graph: of messages,
+    those of the latest of the user; None if no message is.
+    """
+    messages = values.get("messages") if isinstance(values, Mapping) else values
+    if not isinstance(messages, list) or not messages:
+        return text_of(values)
+    try:
+        said = convert_to_messages(messages)
+    except (ValueError, TypeError, NotImplementedError):
+        # A list of something else.
+        return text_of(values)
+    users = (message for message in reversed(said) if isinstance(message, HumanMessage))
+    return next((str(message.text) for message in users), None)
 
 
 def text_of(values: Any) -> str | None:

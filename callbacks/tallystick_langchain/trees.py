@@ -37,7 +37,7 @@ from tallystick_langchain.graph import (
     stop_step,
 )
 from tallystick_langchain.hooks import start_under_way
-from tallystick_langchain.messages import goal_of, text_of
+from tallystick_langchain.messages import goal_of, request_text, text_of
 
 _MOST_HELD = 256
 """Calls that may begin under a root before it is known who acts; then it is decided."""
@@ -206,16 +206,20 @@ class CallTrees:
 
     def keep_turn(self, tree: Tree, outputs: Any) -> None:
         """Remember the turn, if one is to be; an answer that is no text is left out. A root that
-        waits for a person has no answer yet: its output is what the user said.
+        waits for a person has no answer yet: its output is what the user said. One that goes on
+        answers the request in the state of its graph.
         """
         root = self.started_root(tree)
         if self._speakers == "off" or tree.bound is None or root is None or is_nested():
             return
         with self._capture(root.run):
-            answer = None if root.is_waiting else text_of(outputs)
+            goes_on_with = goes_on(tree.inputs)
+            # A graph that is asked to go on after its end says nothing again.
+            is_silent = goes_on_with and root.run.latest("model_call") is None
+            answer = None if root.is_waiting or is_silent else text_of(outputs)
             tree.bound.keep_turn(
                 root.run,
-                user=text_of(tree.inputs),
+                user=_asked_in(outputs) if goes_on_with else request_text(tree.inputs),
                 assistant=answer if self._speakers == "both" else None,
                 unkept_answer=answer,
                 observer="TallyCallbackHandler",
@@ -309,6 +313,12 @@ class CallTrees:
         name = callback.path[-1] if callback.path else run.record.agent_name
         step = run.step(kind, name=name, metadata=callback.place())
         root.is_waiting = stop_step(step, error)
+
+
+def _asked_in(state: Any) -> str | None:
+    """Return the latest words of the user in the state of a graph; None without messages in it."""
+    is_state = isinstance(state, Mapping) and isinstance(state.get("messages"), list)
+    return request_text(state) if is_state else None
 
 
 def _own_tags(tags: Sequence[str] | None) -> dict[str, Any]:

@@ -554,11 +554,11 @@ class TallyInstrumentation:
             return
         call, partial = span_call.call, span_call.partial
         if call.times.chunks:
-            call.step.record(
-                "response",
-                lambda: answer_of(partial),
-                summary=call.answer_summary(facts_of_response(partial)),
-            )
+            summary = call.answer_summary(facts_of_response(partial))
+            call.step.record("response", lambda: answer_of(partial), summary=summary)
+        if span_call.tree.end_status == "completed":
+            # The root has handed its stream out: the run ends as that does.
+            span_call.tree.end_status = status_for(type(error))
         with self._ending(span_id):
             call.fail(error)
 

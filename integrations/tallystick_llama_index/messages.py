@@ -15,6 +15,7 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.llms.llm import LLM
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools import BaseTool
+from llama_index.core.workflow import StopEvent
 from pydantic import BaseModel
 
 from tallystick.kit import AnswerFacts, dump_model, recordable_parameters, recordable_tools
@@ -262,6 +263,9 @@ def text_of_user(arguments: BoundArguments) -> str | None:
 
 def text_of_result(result: Any) -> str | None:
     """Return the text of an agent's, an engine's or a model's answer."""
+    if isinstance(result, StopEvent):
+        # A workflow hands out the event that ended it.
+        result = result.result
     response = getattr(result, "response", result)
     text = getattr(getattr(response, "message", response), "content", response)
     return text if isinstance(text, str) else None

@@ -11,11 +11,18 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic import BaseModel
 from pydantic_ai import CallToolsNode, RunContext
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, WrapRunHandler
-from pydantic_ai.exceptions import ApprovalRequired, SkipToolExecution, ToolFailed, UserError
+from pydantic_ai.exceptions import (
+    ApprovalRequired,
+    ModelRetry,
+    SkipToolExecution,
+    ToolFailed,
+    UserError,
+)
 from pydantic_ai.messages import ToolCallPart, ToolReturn
 from pydantic_ai.models import AbstractModel, Model, ModelRequestContext
 from pydantic_ai.models.fallback import FallbackModel
@@ -44,6 +51,7 @@ from tallystick.kit import (
     has_rules,
     is_denial,
     is_enforced,
+    judge_tool_call,
     plain_arguments,
     register_enforcer,
     release_enforcement,
@@ -55,6 +63,9 @@ from tallystick.tally import AllowedToolCall, BoundTally, Tally
 from tallystick_pydantic_ai.actors import call_of_run
 from tallystick_pydantic_ai.messages import clean_value, comparable, request_of
 from tallystick_pydantic_ai.render import read_request
+
+if TYPE_CHECKING:
+    from pydantic_ai.output import OutputContext
 
 _KINDS: tuple[CallKind, ...] = ("tool_call", "model_call")
 _DEFERRED = ("unapproved", "external")
@@ -343,6 +354,36 @@ class TallyPolicy(OncePerAgent):
         }
         return DeferredToolResults(approvals=dict(granted)) if granted else None
 
+    async def wrap_output_process(
+        self,
+        ctx: RunContext[Any],
+        *,
+        output_context: OutputContext,
+        output: Any,
+        handler: Callable[[Any], Awaitable[Any]],
+    ) -> Any:
+        """Check a function of the output before it runs: what it does is done as by a tool.
+
+        The model reads a denial, and may answer otherwise. Nobody can be asked in the run: a call
+        that waits raises ApprovalRequired, and passes once granted.
+        """
+        if not output_context.has_function or not has_rules(self._binder.tally, "tool_call"):
+            return await handler(output)
+        bound = self._binder.bound(call_of_run(self._binder, ctx))
+        call = await in_thread(output_call, bound, output_context, output)
+        if ctx.partial_output:
+            # It would run before its arguments are whole, and so before they are checked.
+            if await in_thread(judge_tool_call, bound, call.name, call.arguments):
+                raise ModelRetry("A rule is about this call, whose arguments are not whole yet.")
+            return await handler(output)
+        try:
+            check = await self._rules.check(ctx, call)
+        except ActionDenied as error:
+            if not is_denial(error):
+                raise
+            raise ModelRetry(str(error)) from error
+        return await handler(_cleaned_output(check, output) if check.redacts else output)
+
     async def after_node_run(self, ctx: RunContext[Any], *, node: Any, result: Any) -> Any:
         """Record the denials that a run brought along: their tools are never called."""
         results = node.tool_call_results if isinstance(node, CallToolsNode) else None
@@ -479,6 +520,36 @@ def _validate_arguments(tool: ToolsetTool[Any], call: ToolCallPart) -> Any:
         return validate.validate_python(call.args or {})
     except ValueError:
         return call.args
+
+
+def output_call(bound: BoundTally, context: OutputContext, output: Any) -> ToolCall:
+    """Return a function of the output as the call that rules see: by the name that a rule names, of
+    the tool that the model calls or its own, with its arguments by their names.
+    """
+    tool = context.tool_call
+    known = (None if tool is None else tool.tool_name, context.function_name)
+    names = [name for name in known if name] or ["output"]
+    arguments = _output_arguments(context, output)
+    ruled = (name for name in names if judge_tool_call(bound, name, arguments))
+    return ToolCall(next(ruled, names[0]), arguments, None if tool is None else tool.tool_call_id)
+
+
+def _output_arguments(context: OutputContext, output: Any) -> Any:
+    if isinstance(output, BaseModel):
+        return output.model_dump(mode="json")
+    if isinstance(output, dict):
+        return plain_arguments(output)
+    schema = {} if context.object_def is None else context.object_def.json_schema
+    names = list(schema.get("properties", ()))
+    return {names[0] if len(names) == 1 else "output": plain_arguments(output)}
+
+
+def _cleaned_output(check: AllowedToolCall, value: Any) -> Any:
+    """Return what a function of the output gets under a rule that redacts."""
+    arguments = dict(check.arguments)
+    if isinstance(value, BaseModel):
+        return type(value).model_validate(arguments)
+    return arguments if isinstance(value, dict) else next(iter(arguments.values()))
 
 
 def _clean_result(check: AllowedToolCall, result: Any) -> Any:

@@ -6,11 +6,11 @@ return; the end of the run acknowledges everything.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from pydantic_ai import RunContext
@@ -81,9 +81,13 @@ from tallystick_pydantic_ai.policy import (
     CheckedToolDefinition,
     OncePerAgent,
     model_facts,
+    output_call,
     refuse_deferred,
 )
 from tallystick_pydantic_ai.render import read_request
+
+if TYPE_CHECKING:
+    from pydantic_ai.output import OutputContext
 
 LOADED_LATE = "A recorder that is loaded late records nothing"
 
@@ -325,6 +329,23 @@ class TallyRecorder(OncePerAgent):
             open_call.end()
         return result
 
+    async def wrap_output_process(
+        self,
+        ctx: RunContext[Any],
+        *,
+        output_context: OutputContext,
+        output: Any,
+        handler: Callable[[Any], Awaitable[Any]],
+    ) -> Any:
+        """Refuse a function of the output that a rule concerns and that nothing enforces."""
+        tally = self._binder.tally
+        if output_context.has_function and has_rules(tally, "tool_call"):
+            bound = self._binder.bound(call_of_run(self._binder, ctx))
+            call = await in_thread(output_call, bound, output_context, output)
+            if not is_enforced(tally, "tool_call", call.name, str(ctx.run_id)):
+                await in_thread(refuse_unenforced, bound, call)
+        return await handler(output)
+
     async def _refuse_unenforced(
         self, ctx: RunContext[Any], call: ToolCall, tool: ToolDefinition
     ) -> None:
@@ -454,15 +475,21 @@ class _RecordedModel(WrapperModel):
         await self._recorder.refuse_unenforced_request(
             self.wrapped, messages, model_request_parameters, step
         )
-        async with self.wrapped.request_stream(
-            messages, model_settings, model_request_parameters, run_context
-        ) as stream:
-            call = self._recorder.request
-            if call is not None:
-                state = self._recorder.stream = self._recorder.stream or _Stream()
-                with self._recorder.guard(call.step.run):
-                    _watch(stream, state, call.times)
-            yield stream
+        call = self._recorder.request
+        try:
+            async with self.wrapped.request_stream(
+                messages, model_settings, model_request_parameters, run_context
+            ) as stream:
+                if call is not None:
+                    state = self._recorder.stream = self._recorder.stream or _Stream()
+                    with self._recorder.guard(call.step.run):
+                        _watch(stream, state, call.times)
+                yield stream
+        except Exception as error:
+            if self._recorder.stream is None:
+                # It could not begin, of which the reader of the stream hears first.
+                self._recorder.stream = _Stream(error=error)
+            raise
 
     def _record(
         self,

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
+from llama_index.core.base.llms.types import ChatMessage
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.messages import ImageUrl, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from tests.integrations.llama_scripted import Scripted, calls
 
 from tallystick import Tally
 from tallystick.errors import InvalidInput
@@ -29,6 +33,7 @@ from tallystick_pydantic_ai import TallyRecorder, Tallystick
 
 OpenTally = Callable[..., Tally]
 ASKED, ANSWERED = "I live in Graz.", "Noted."
+SECRET = "sk-" + "a1B2c3D4" * 5
 
 
 class Model(GenericFakeChatModel):
@@ -107,6 +112,95 @@ def test_the_same_words_said_twice_in_one_run_are_two_turns(open_sqlite: OpenTal
         assert _turns(bound) == [("local", "yes"), ("local", "yes")]
 
 
+OBSERVERS = ["handler", "middleware"]
+
+
+def _observed(
+    bound: BoundTally,
+    observer: str,
+    model: Model,
+    tools: Sequence[Any] = (),
+    saver: InMemorySaver | None = None,
+    **options: Any,
+) -> tuple[Any, list[TallyCallbackHandler]]:
+    """Return an agent with one observer that captures both speakers, and its handlers."""
+    if observer == "middleware":
+        middleware = TallyMiddleware(bound, capture="both", agent_name="agent", strict=True)
+        options = {**options, "middleware": [middleware]}
+        return create_agent(model, tools, checkpointer=saver, **options), []
+    handler = TallyCallbackHandler(bound, capture="both", agent_name="agent", strict=True)
+    return create_agent(model, tools, checkpointer=saver, **options), [handler]
+
+
+@pytest.mark.parametrize("observer", OBSERVERS)
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [("user", ASKED), ("ai", "Let me see.")],
+        [HumanMessage(ASKED), AIMessage("Hm."), ToolMessage("a result", tool_call_id="c1")],
+        [{"role": "user", "content": ASKED}, {"role": "assistant", "content": "Let me see."}],
+    ],
+)
+def test_what_a_model_or_a_tool_said_last_in_a_request_is_not_taken_for_words_of_the_user(
+    open_sqlite: OpenTally, observer: str, messages: list[Any]
+) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        agent, handlers = _observed(bound, observer, _model(ANSWERED))
+        agent.invoke({"messages": messages}, {"callbacks": handlers})
+        assert _turns(bound) == [("local", ASKED), ("agent", ANSWERED)]
+        assert bound.recordings.runs()[0].goal == ASKED
+
+
+@pytest.mark.parametrize("observer", OBSERVERS)
+def test_words_to_a_run_that_failed_are_kept_with_the_run_that_goes_on_and_answers_them(
+    open_sqlite: OpenTally, observer: str
+) -> None:
+    class Down(Model):
+        def _generate(self, *args: Any, **kwargs: Any) -> Any:
+            raise ConnectionError("down")
+
+    with open_sqlite() as tally:
+        bound, saver = tally.bind(), InMemorySaver()
+        config: Any = {"configurable": {"thread_id": "t"}}
+        agent, handlers = _observed(bound, observer, Down(messages=iter(())), saver=saver)
+        with pytest.raises(ConnectionError):
+            agent.invoke({"messages": [HumanMessage(ASKED)]}, {**config, "callbacks": handlers})
+        agent, handlers = _observed(bound, observer, _model(ANSWERED), saver=saver)
+        for _ in range(2):
+            agent.invoke(None, {**config, "callbacks": handlers})
+        assert _turns(bound) == [("local", ASKED), ("agent", ANSWERED)]
+
+
+@pytest.mark.parametrize("observer", OBSERVERS)
+def test_words_are_kept_once_however_often_their_run_stops_and_goes_on(
+    open_sqlite: OpenTally, observer: str
+) -> None:
+    @tool
+    def look(place: str) -> str:
+        """Look around."""
+        return "nothing"
+
+    def looking(place: str) -> AIMessage:
+        call = {"name": "look", "args": {"place": place}, "id": place}
+        return AIMessage("", tool_calls=[call])
+
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        model = _model(looking("here"), looking("there"), ANSWERED)
+        agent, handlers = _observed(
+            bound, observer, model, [look], InMemorySaver(), interrupt_before=["tools"]
+        )
+        config: Any = {"configurable": {"thread_id": "t"}, "callbacks": handlers}
+        agent.invoke({"messages": [HumanMessage(f"{ASKED} {SECRET}")]}, config)
+        for _ in range(3):
+            agent.invoke(None, config)
+        [(_, asked), answered] = _turns(bound)
+        assert asked.startswith(ASKED)
+        assert SECRET not in asked
+        assert answered == ("agent", ANSWERED)
+
+
 def test_an_agent_that_is_a_tool_of_another_has_no_words_of_the_user(
     open_sqlite: OpenTally,
 ) -> None:
@@ -153,6 +247,30 @@ class Answer(BaseModel):
 
     city: str
     sure: bool
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
+@pytest.mark.parametrize("speakers", ["user", "both"])
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_an_agent_of_llama_index_is_captured_with_its_answer(
+    open_sqlite: OpenTally, speakers: Speakers, is_handed_over: bool
+) -> None:
+    async def ask() -> None:
+        hands_over = calls(("c1", "handoff", {"to_agent": "b", "reason": "b knows"}))
+        says = ChatMessage(ANSWERED, role="assistant")
+        models = [Scripted(*([hands_over] if is_handed_over else [says])), Scripted(says)]
+        agents: list[Any] = [
+            FunctionAgent(name=name, description=name, llm=model)
+            for name, model in zip("ab", models, strict=True)
+        ]
+        await AgentWorkflow(agents=agents, root_agent="a").run(user_msg=ASKED)
+
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        with TallyInstrumentation(bound, capture=speakers, agent_name="agent", strict=True):
+            asyncio.run(ask())
+        answered = [("agent", ANSWERED)] if speakers == "both" else []
+        assert _turns(bound) == [("local", ASKED), *answered]
 
 
 @dataclass

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -172,6 +173,28 @@ def test_a_stream_is_recorded_whole_with_the_times_of_its_first_and_last_chunk(
         stream = summary["stream"]
         assert stream["chunks"] == 3
         assert 0 <= stream["first_us"] <= stream["last_us"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        ("her on", "completed"),
+        (ConnectionError("down"), "failed"),
+        (("her ", ConnectionError("broken")), "failed"),
+    ],
+)
+def test_a_run_that_hands_out_a_stream_ends_as_the_stream_does(
+    open_sqlite: OpenTally, answer: Any, status: str
+) -> None:
+    with open_sqlite() as tally:
+        owner = tally.bind()
+        with TallyInstrumentation(tally, strict=True):
+            with suppress(ConnectionError):
+                list(Scripted(answer).stream_chat([ChatMessage("Say heron.")]))
+            stream = Scripted("her on").stream_chat([ChatMessage("Say heron.")])
+            next(iter(stream))
+            stream.close()  # type: ignore[attr-defined]
+        assert [run.status for run in owner.recordings.runs()] == ["cancelled", status]
 
 
 def test_a_stream_that_nobody_reads_to_its_end_keeps_what_was_said_and_is_called_cancelled(

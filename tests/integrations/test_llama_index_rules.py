@@ -9,13 +9,14 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 import pytest
+from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage, CompletionResponse, LLMMetadata
 from llama_index.core.llms import CustomLLM
 from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
-from llama_index.core.workflow import Context
-from tests.integrations.llama_scripted import Scripted
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
+from tests.integrations.llama_scripted import Scripted, calls
 from tests.integrations.runtimes.base import Script
 from tests.integrations.runtimes.llama_index import TOOLS_WAIT, LlamaIndex
 from tests.integrations.runtimes.ruling import (
@@ -122,6 +123,44 @@ def test_a_tool_that_wants_the_context_of_its_workflow_gets_it(open_sqlite: Open
         )
         assert outcome.tools == [("paid", False)]
         assert isinstance(contexts[0], Context)
+
+
+@pytest.mark.skipif(
+    not TOOLS_WAIT, reason="this release of LlamaIndex does not let tools of agents wait"
+)
+@pytest.mark.parametrize(
+    ("effect", "response", "said"),
+    [
+        ("deny", None, "a stays"),
+        ("require_approval", "yes", "b is here"),
+        ("require_approval", "not now", "a stays"),
+    ],
+)
+def test_a_handoff_goes_by_the_rules_where_the_workflow_gives_out_ruled_tools(
+    open_sqlite: OpenTally, effect: str, response: str | None, said: str
+) -> None:
+    async def hand_over(tally: Tally) -> str:
+        class RuledWorkflow(AgentWorkflow):
+            async def get_tools(self, agent_name: str, input_str: str | None = None) -> Any:
+                return ruled_tools(tally, await super().get_tools(agent_name, input_str), actor=BOT)
+
+        asks = calls(("c1", "handoff", {"to_agent": "b", "reason": "b knows"}))
+        models = {
+            "a": Scripted(asks, ChatMessage("a stays", role="assistant")),
+            "b": Scripted(ChatMessage("b is here", role="assistant")),
+        }
+        agents: list[Any] = [
+            FunctionAgent(name=name, description=name, llm=model) for name, model in models.items()
+        ]
+        running = RuledWorkflow(agents=agents, root_agent="a").run(user_msg="hi")
+        async for event in running.stream_events():
+            if isinstance(event, InputRequiredEvent):
+                waiter: Any = event.get("waiter_id")
+                running.ctx.send_event(HumanResponseEvent(response=response, waiter_id=waiter))
+        return str(await running)
+
+    with open_sqlite(rules=[rule(effect, tool=("handoff",))]) as tally:
+        assert asyncio.run(hand_over(tally)) == said
 
 
 def _ask(llm: Any, way: str, text: str) -> Any:

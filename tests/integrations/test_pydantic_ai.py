@@ -70,6 +70,21 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
         assert answer["answer"]["parts"][0]["content"] == "heron"
 
 
+def test_a_request_whose_stream_cannot_begin_has_failed(open_sqlite: OpenTally) -> None:
+    async def ask(tally: Tally) -> None:
+        agent = Agent(scripted(ConnectionError("down")), capabilities=[Tallystick(tally)])
+        async with agent.run_stream("Say heron."):
+            pass
+
+    with open_sqlite() as tally:
+        with pytest.raises(ConnectionError):
+            asyncio.run(ask(tally))
+        owner = tally.bind()
+        [run] = owner.recordings.runs()
+        [request, *_] = owner.recordings.steps(run.id)
+        assert (run.status, request.step_kind, request.status) == ("failed", "model_call", "failed")
+
+
 def test_a_recorder_that_may_not_write_breaks_no_run_and_counts_what_it_missed(
     open_sqlite: OpenTally,
 ) -> None:

@@ -5,12 +5,20 @@ test_runtime_rules.py holds the facts of every runtime.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent, DeferredToolRequests, DeferredToolResults, ToolApproved
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    DeferredToolResults,
+    NativeOutput,
+    ToolApproved,
+    ToolOutput,
+)
 from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.fallback import FallbackModel
@@ -307,3 +315,83 @@ def test_a_replayed_denial_is_told_again(open_sqlite: OpenTally) -> None:
         [recorded] = bound.recordings.runs()
         again = pay(Bank(), [TapeCapability(bound.recordings.player(recorded.id))], DEAR)
         assert results_of(again) == results_of(first)
+
+
+@pytest.mark.parametrize("named", ["by itself", "as a tool", "among others", "as text"])
+def test_a_function_of_the_output_goes_by_the_rules_as_a_tool_does(
+    open_sqlite: OpenTally, named: str
+) -> None:
+    class Note(BaseModel):
+        text: str
+
+    with open_sqlite(rules=[DENY]) as tally:
+        bank = Bank()
+        [function] = bank.tools
+        outputs: dict[str, tuple[str, Any]] = {
+            "by itself": ("final_result", function),
+            "as a tool": ("pay", ToolOutput(function, name="pay")),
+            "among others": ("pay", [Note, ToolOutput(function, name="pay")]),
+            "as text": ("", NativeOutput(function)),
+        }
+        tool, output = outputs[named]
+        script: list[Any] = [json.dumps(DEAR), json.dumps(PAY)]
+        if tool:
+            script = [[call(tool, **DEAR)], [call(tool, **PAY)]]
+        agent = Agent(scripted(*script), output_type=output, capabilities=quiet(tally))
+
+        assert run(agent, "pay").output.startswith("paid ben")
+
+        assert bank.paid == [("ben", 5)]
+        denied = ("policy_check", "denied", DENY.id)
+        assert checks_of(tally) == [denied, ("policy_check", "allowed", None)]
+
+
+def test_a_function_of_the_output_waits_for_a_grant_from_elsewhere(open_sqlite: OpenTally) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
+        bank = Bank()
+
+        def pay_at_last() -> Any:
+            script = Script([call("final_result", **PAY)])
+            agent = Agent(scripted(script), output_type=bank.tools[0], capabilities=quiet(tally))
+            return run(agent, "pay").output
+
+        with pytest.raises(ApprovalRequired) as waits:
+            pay_at_last()
+        [approval] = waits.value.approvals
+        tally.bind(ANNA).approvals.approve(approval.id, reason="fine")
+        pay_at_last()
+        assert bank.paid == [("ben", 5)]
+
+
+def test_a_streamed_function_of_the_output_does_not_run_before_it_is_checked(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite(rules=[ASK]) as tally:
+        bank = Bank()
+        script = Script([call("final_result", **PAY)])
+        agent = Agent(scripted(script), output_type=bank.tools[0], capabilities=quiet(tally))
+
+        async def stream() -> None:
+            async with agent.run_stream("pay") as result:
+                async for _ in result.stream_output(debounce_by=None):
+                    pass
+
+        with pytest.raises(ApprovalRequired):
+            asyncio.run(stream())
+        assert bank.paid == []
+
+
+def test_a_recorder_refuses_a_function_of_the_output_that_nothing_checks(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite(rules=[DENY]) as tally:
+        bank = Bank()
+        agent = Agent(
+            scripted([call("final_result", **DEAR)]),
+            output_type=bank.tools[0],
+            capabilities=[TallyRecorder(tally, actor=BOT)],
+        )
+        with pytest.raises(ActionDenied) as refused:
+            run(agent, "pay")
+        assert refused.value.reason == "not_enforced"
+        assert bank.paid == []

@@ -102,11 +102,22 @@ def newest_exchange(
 def words_of_run(
     memory: MemoryContext, actor: Actor, scope: Scope, session: str, run_id: str
 ) -> list[Memory]:
-    """Return what the actor is kept to have said in a run, among the newest turns of its session;
-    nothing where the actor may not read.
+    """Return what the actor is kept to have said in a run and in those that went on with it, among
+    the newest turns of its session; nothing where the actor may not read.
     """
-    turns = _turns(memory, actor, scope, session)
-    return [each for each in turns if (each.source_run_id, each.speaker) == (run_id, actor.user)]
+    said = [turn for turn in _turns(memory, actor, scope, session) if turn.speaker == actor.user]
+    with memory.store.database.read() as connection:
+        found = {
+            each: recordings.find_run(connection, each)
+            for each in {turn.source_run_id for turn in said}
+            if each is not None
+        }
+    same = {
+        each
+        for each, run in found.items()
+        if each == run_id or (run is not None and run.record.metadata.get(CONTINUES) == run_id)
+    }
+    return [turn for turn in said if turn.source_run_id in same]
 
 
 def _turns(memory: MemoryContext, actor: Actor, scope: Scope, session: str) -> list[Memory]:
