@@ -193,7 +193,7 @@ def test_a_run_that_hands_out_a_stream_ends_as_the_stream_does(
                 list(Scripted(answer).stream_chat([ChatMessage("Say heron.")]))
             stream = Scripted("her on").stream_chat([ChatMessage("Say heron.")])
             next(iter(stream))
-            stream.close()  # type: ignore[attr-defined]
+            stream.close()
         assert [run.status for run in owner.recordings.runs()] == ["cancelled", status]
 
 

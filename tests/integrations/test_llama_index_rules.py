@@ -155,8 +155,8 @@ def test_a_handoff_goes_by_the_rules_where_the_workflow_gives_out_ruled_tools(
         running = RuledWorkflow(agents=agents, root_agent="a").run(user_msg="hi")
         async for event in running.stream_events():
             if isinstance(event, InputRequiredEvent):
-                waiter: Any = event.get("waiter_id")
-                running.ctx.send_event(HumanResponseEvent(response=response, waiter_id=waiter))
+                answer: dict[str, Any] = {"response": response, "waiter_id": event.get("waiter_id")}
+                running.ctx.send_event(HumanResponseEvent(**answer))
         return str(await running)
 
     with open_sqlite(rules=[rule(effect, tool=("handoff",))]) as tally:
