@@ -348,14 +348,11 @@ def _policy(caller: Caller, bound: BoundTally, arguments: Explore, values: JsonO
 
 
 def _report_added(remembered: Any, _: JsonObject) -> tuple[str, dict[str, Any]]:
-    change = {} if remembered.change is None else {"change": remembered.change}
     text = f"{remembered.status}: {remembered.id}"
-    return text + "".join(f"; the change: {each}" for each in change.values()), {
-        "id": remembered.id,
-        "status": remembered.status,
-        **change,
-        **warning_fields(remembered.warnings),
-    }
+    fields: dict[str, Any] = {"id": remembered.id, "status": remembered.status}
+    if remembered.change is not None:
+        text, fields["change"] = f"{text}; the change: {remembered.change}", remembered.change
+    return text, fields | warning_fields(remembered.warnings)
 
 
 def _report_linked(bound: BoundTally) -> Callable[[Any, JsonObject], tuple[str, dict[str, Any]]]:

@@ -234,10 +234,7 @@ async def add_step(
         run = open_runs_of(request).of(run_id, bound)
         if body.open and not body.model_fields_set.isdisjoint(("status", "ended_at")):
             raise InvalidInput("An open step has no end yet: leave status and ended_at out.")
-        # Before the step is there: what is refused leaves none.
-        time, began = partial(time_of, run.context), run.record.started_at
-        start = time("started_at", body.started_at, since=began) or run.context.store.clock.now()
-        time("ended_at", body.ended_at, since=start)
+        start = _start_of(run, body.started_at, body.ended_at)
         _check_times(run, body.entries, since=start)
         step = run.step(
             body.kind,
@@ -255,6 +252,16 @@ async def add_step(
         return answer(bound, step.step_record if ended is None else ended)
 
     return await in_thread(record)
+
+
+def _start_of(run: Run, started_at: MomentField | None, ended_at: MomentField | None) -> int:
+    """Return when a step began, by default now. Raises InvalidInput for false times, before the
+    step is there: what is refused leaves none.
+    """
+    time, began = partial(time_of, run.context), run.record.started_at
+    start = time("started_at", started_at, since=began) or run.context.store.clock.now()
+    time("ended_at", ended_at, since=start)
+    return start
 
 
 def _check_times(run: Run, entries: Iterable[Entry], *, since: int) -> None:
@@ -332,12 +339,7 @@ async def add_tool_result(
                 )
             if body.error is not None and body.result is not None:
                 raise InvalidInput("A tool call has a result or an error: give one.")
-            # Before the step is there: what is refused leaves none.
-            time, began = partial(time_of, run.context), run.record.started_at
-            start = (
-                time("started_at", body.started_at, since=began) or run.context.store.clock.now()
-            )
-            time("ended_at", body.ended_at, since=start)
+            _start_of(run, body.started_at, body.ended_at)
             step, is_own = run.join("tool_call", name=body.name, started_at=body.started_at)
             if not is_own and (body.started_at, body.ended_at) != (None, None):
                 raise InvalidInput(

@@ -331,7 +331,10 @@ def test_an_edit_shows_nothing_that_a_rule_lets_nobody_read(open_tally: OpenTall
         tool.call({"command": "create", "path": "/memories/a.txt", "file_text": "tea\nvault\n"})
         for path in (PREFERENCES, "/memories/a.txt"):
             edit = {"command": "str_replace", "path": path, "old_str": "ea", "new_str": "in"}
-            assert answer_of(tool, **edit) == ("The memory file has been edited.", False)
+            said = (
+                "The memory file has been edited. It is not shown: a rule keeps it from being read."
+            )
+            assert answer_of(tool, **edit) == (said, False)
 
 
 def test_half_a_character_in_a_file_leaves_every_answer_sendable(open_tally: OpenTally) -> None:

@@ -263,6 +263,8 @@ class MemoryContext:
 
     _absence: threading.Event = field(default_factory=threading.Event)
     """Set once it was said that the embedder is not installed."""
+    _absence_logged: threading.Event = field(default_factory=threading.Event)
+    """Set once the log says so."""
 
     def settled_fingerprint(self) -> str | None:
         """Return the fingerprint of the embedder where that takes no call, as within a transaction;
@@ -352,9 +354,9 @@ class MemoryContext:
         except EmbeddingError as error:
             warning = f"stored without a vector ({type(error).__name__}); it is found by its words"
             is_known = isinstance(error, EmbedderUnavailable) and self._absence.is_set()
-            if isinstance(error, EmbedderUnavailable) and not is_known:
+            self._log_absence(error)
+            if isinstance(error, EmbedderUnavailable):
                 self._absence.set()
-                get_logger("embedding").warning("embedder.unavailable", error=type(error).__name__)
             return TextVectors([None] * len(texts), () if is_known else (warning,))
 
     def vector_for(self, memory: Memory) -> bytes | None:
@@ -437,9 +439,16 @@ class MemoryContext:
         """
         try:
             vector: NDArray[np.float32] = self.embedder.embed([meaning])[0]
-        except EmbeddingError:
+        except EmbeddingError as error:
+            self._log_absence(error)
             return None
         return vector if bool(vector.any()) else None
+
+    def _log_absence(self, error: EmbeddingError) -> None:
+        """Say once in the log that the embedder is not installed: words and structure find."""
+        if isinstance(error, EmbedderUnavailable) and not self._absence_logged.is_set():
+            self._absence_logged.set()
+            get_logger("embedding").warning("embedder.unavailable", error=type(error).__name__)
 
     def visible(
         self,

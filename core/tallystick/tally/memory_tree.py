@@ -188,11 +188,12 @@ class MemoryTree:
             edited = self._rewrite("str_replace", place, file, changed)
             file = self._file(place, path)
             changed, shown = file.text, [file.memory]
-        answer = "The memory file has been edited."
-        with suppress(Blocked):  # what a rule lets nobody read is changed all the same
+        try:
             snippet = self._allowed(place, shown, self._snippet(place, changed, first))
-            answer += f" Here is the snippet showing the change (with line numbers):\n{snippet}"
-        return f"{answer}{_warnings(edited)}"
+            said = f"Here is the snippet showing the change (with line numbers):\n{snippet}"
+        except Blocked:  # what a rule lets nobody read is changed all the same
+            said = "It is not shown: a rule keeps it from being read."
+        return f"The memory file has been edited. {said}{_warnings(edited)}"
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         """Insert a text behind a line, 0 for the beginning; a line of a view goes to its end.

@@ -148,6 +148,12 @@ def test_where_the_default_table_is_not_installed_words_and_structure_find_and_i
         assert (finding.status, "pip install" in finding.text) == ("notice", True)
         assert all(each.status != "problem" for each in anna.operator.doctor())
         anna.operator.doctor(repair=True, reason="to see")
+    caplog.clear()
+    with open_tally() as tally:  # in a process that only recalls, too
+        for _ in range(2):
+            assert tally.bind(Actor(user="anna")).recall("heron")
+        said = [each for each in caplog.records if "embedder.unavailable" in each.message]
+        assert len(said) == 1
     # With another embedder it has vectors, as soon as there is one.
     with open_tally(embedder=HashEmbedder()) as tally:
         assert tally.drain().embedded == 2
