@@ -22,8 +22,9 @@ from tallystick_ingest.contract import (
     Unchanged,
 )
 from tallystick_ingest.imports import feed_cursor, require_private
-from tallystick_ingest.preparing import digest_of, source_key, stored_id
+from tallystick_ingest.preparing import digest_of, is_same, source_key, stored_id
 from tallystick_ingest.reading import known_versions
+from tallystick_ingest.storing import has_other_files
 
 _SECONDS = 60.0
 """For which a source is read at most."""
@@ -134,16 +135,28 @@ class _Preview:
 
     def _compare(self, page: list[SourceRecord]) -> None:
         """Note records by what is stored of them: one that says the same under another version, or
-        another name, changes nothing.
+        another name, changes nothing, unless its attachments differ.
         """
         names = [stored_id(each.record_id) for each in page]
         digests = [digest_of(self.scope, each) for each in page]
         with self.context.store.database.read() as connection:
             stored = source_rows.records_by_id(connection, self.scope.id, self.key, names)
             saying = source_rows.documents_saying(connection, self.scope.id, digests)
+            same = {
+                name
+                for name, digest, each in zip(names, digests, page, strict=True)
+                if (before := stored.get(name)) is not None
+                and before.dedupe == digest
+                and not before.is_gone
+                and (
+                    is_same(before, each.version)
+                    or before.document_id is None
+                    or not has_other_files(connection, before.document_id, each.attachments)
+                )
+            }
         for name, digest in zip(names, digests, strict=True):
             before = stored.get(name)
-            if before is not None and before.dedupe == digest and not before.is_gone:
+            if name in same:
                 self._note("unchanged", name)
             elif before is not None and before.document_id is not None:
                 self._note("changed", name)

@@ -18,9 +18,11 @@ from tallystick.memory.change import apply_modify, forget_one
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, ingest_all
 from tallystick.records import ImportCounters, Memory, RecordState, part_key
+from tallystick.storage import Connection
 from tallystick.storage.rows import documents, memories, parts, source_rows
 from tallystick.storage.rows.documents import NewChunk, StoredChunk
 from tallystick.storage.rows.source_rows import StoredRecord
+from tallystick_ingest.contract import Attachment
 from tallystick_ingest.preparing import Batch, PreparedDocument, Source, placed, stored_id
 
 Outcome = Literal["created", "changed", "unchanged", "duplicate", "failed"]
@@ -252,7 +254,8 @@ class _Storing:
         documents.set_current(tx, gone, False)
         values = {**self._row(prepared), "content_key": self._put(prepared.raw)}
         is_unread = row["state"] in UNREAD
-        is_same = not (is_unread or changed or added or self._has_other_files(prepared, row["id"]))
+        has_other = has_other_files(tx, document_id, prepared.attachments)
+        is_same = not (is_unread or changed or added or has_other)
         if is_same and all(row[name] == values[name] for name in ("body", "content_key")):
             documents.update_document(tx, document_id, crawled_at=write.now)
             return StoredDocument(document_id, "unchanged")
@@ -265,11 +268,6 @@ class _Storing:
         self._add_attachments(prepared, document_id)
         outcome: Outcome = "created" if is_unread else "changed"
         return StoredDocument(document_id, outcome, changed + len(added))
-
-    def _has_other_files(self, prepared: PreparedDocument, document_id: str) -> bool:
-        there = documents.attachments_of(self.write.tx, document_id)
-        files = [(stored_id(each.name), each.sha256) for each in prepared.attachments]
-        return files != [(each["name"], each["sha256"]) for each in there]
 
     def _change_chunk(
         self, chunk: PreparedMemory, place: StoredChunk, stored: memories.Stored
@@ -307,6 +305,15 @@ class _Storing:
             details={"source": source_id},
         )
         return 1
+
+
+def has_other_files(
+    connection: Connection, document_id: str, attachments: Sequence[Attachment]
+) -> bool:
+    """Return True if a document is stored with other attachments than these."""
+    there = documents.attachments_of(connection, document_id)
+    files = [(stored_id(each.name), each.sha256) for each in attachments]
+    return files != [(each["name"], each["sha256"]) for each in there]
 
 
 def _is_followed(write: MemoryWrite, memory: Memory) -> bool:

@@ -76,15 +76,17 @@ def backfill(
     left = max(0, len(docs) - max(portion, made))
 
     def unit(tx: Connection) -> int:
+        context.gate.confirm(tx, actor, "write", scope)
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), None)
         jobs = _leave_jobs(write, rows[0].id, docs[:portion]) if work == "learn" else made
         details = {"work": work, "portion": preview.portion, "enqueued": jobs, "left": left}
         note_repair(tx, context, actor, "steward.backfill", details, reason=reason)
         return jobs
 
-    enqueued = context.store.database.write(
-        unit, name="steward.backfill", writes=Writes.of(TALLY, scope)
-    )
+    with context.gate.journaling(actor):
+        enqueued = context.store.database.write(
+            unit, name="steward.backfill", writes=Writes.of(TALLY, scope)
+        )
     background.wake()
     return preview.replace(mode="apply", enqueued=enqueued, is_over=left == 0)
 

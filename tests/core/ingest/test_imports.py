@@ -298,9 +298,11 @@ def test_an_attachment_that_changed_makes_a_new_version_of_its_document(
         picture.write_bytes(b"another picture")
         write(folder, 1, "The heron number 1 nests at pond 7.")  # a version with the same text
 
+        preview = Ingest(bound).preview_import(folder, adapter="folder")
         again = imported(tally, bound, folder, "folder")
         after = Ingest(bound).document(before.id)
 
+    assert (preview.changed, preview.unchanged) == (1, 24)
     assert (again.counters.stored, again.counters.unchanged) == (1, 24)
     assert (after.version, [each.size for each in after.attachments]) == (2, [15])
 
