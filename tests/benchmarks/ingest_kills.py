@@ -5,8 +5,8 @@ twice, and what it costs beside an import that nobody disturbs.
 
 The processes are killed with signal 9 at moments drawn at random, evenly over the work. Processor
 time is that of the work: of each process what it took to start is left out, which is until it has
-opened the tally and loaded the adapter, the embedder and the rules of redaction. Each says how much
-that was.
+opened the tally with all that carries out jobs, and loaded the adapter, the embedder and the rules
+of redaction. Each says how much that was.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def work(place: Path, import_id: str) -> None:
     """Carry an import on, without the vectors; say what the start took before."""
     with Tally.open(place, background=False) as tally:
         services = services_of(tally)
+        background = services.background
         load_adapter(services.settings, "mailbox")
         fingerprint_of(services.memory)
         services.memory.redactor.redact_text("Its rules are loaded.")
@@ -86,7 +87,7 @@ def work(place: Path, import_id: str) -> None:
             return
         job_id = ingest.resume(import_id).job_id
         print(time.process_time(), flush=True)
-        services_of(tally).background.run_one(str(job_id), "import")
+        background.run_one(str(job_id), "import")
 
 
 def measure(place: Path, messages: int, kills: int) -> Kills:
