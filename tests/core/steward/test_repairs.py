@@ -348,6 +348,38 @@ def test_what_was_remembered_before_the_tally_learned_is_learned_once(
         assert (left.total, left.is_over) == (0, True)
 
 
+@pytest.mark.parametrize("named", ["by_model", "by_job"])
+def test_what_a_model_learned_in_a_stretch_of_time_is_taken_back_and_nothing_else_of_it(
+    open_tally: OpenTally, named: str
+) -> None:
+    from tallystick.testing import ScriptedLearner
+
+    said = {
+        "My sister sings in a choir.": "Ada's sister sings in a choir.",
+        "I moved to Ghent.": "Ada moved to Ghent.",
+    }
+    learner = ScriptedLearner(
+        {text: Extraction(facts=(ExtractedFact(content=fact),)) for text, fact in said.items()}
+    )
+    with open_tally(settings=Settings(learning="apply"), learning_model=learner) as tally:
+        bound, times = tally.bind(ADA), []
+        for text in said:
+            times.append(services_of(tally).store.clock.now())
+            bound.remember(text, mode="raw")
+            Steward(bound).backfill("learn", reason="from before", mode="apply")
+            tally.drain()
+        facts = {each.content: each for each in bound.memories(kinds=["fact"])}
+        assert set(facts) == set(said.values())
+        job = bound.jobs.list(kind="learn")[-1]
+        name = {"by_model": facts["Ada moved to Ghent."].extraction_model, "by_job": job.id}[named]
+        steward, since, between = Steward(bound), times[0], times[1]
+        seen, done = _take_back(steward, since=since, until=between, **{named: name})
+        assert seen.changed == done.changed == 1
+        assert {each.content for each in bound.memories(kinds=["fact"])} == {"Ada moved to Ghent."}
+        again = steward.recover_many(since=since, until=between, reason="a look", **{named: name})
+        assert again.changed == 0
+
+
 def test_texts_that_the_graph_has_not_read_are_left_to_its_job(open_sqlite: OpenTally) -> None:
     with open_sqlite(settings=Settings(graph=True)) as tally:
         _remember(tally, ADA, 3)
