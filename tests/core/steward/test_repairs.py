@@ -372,12 +372,11 @@ def test_what_a_model_learned_in_a_stretch_of_time_is_taken_back_and_nothing_els
         assert set(facts) == set(said.values())
         job = bound.jobs.list(kind="learn")[-1]
         name = {"by_model": facts["Ada moved to Ghent."].extraction_model, "by_job": job.id}[named]
-        steward, since, between = Steward(bound), times[0], times[1]
-        seen, done = _take_back(steward, since=since, until=between, **{named: name})
+        chosen: dict[str, Any] = {named: name, "since": times[0], "until": times[1]}
+        seen, done = _take_back(Steward(bound), **chosen)
         assert seen.changed == done.changed == 1
         assert {each.content for each in bound.memories(kinds=["fact"])} == {"Ada moved to Ghent."}
-        again = steward.recover_many(since=since, until=between, reason="a look", **{named: name})
-        assert again.changed == 0
+        assert Steward(bound).recover_many(reason="a look", **chosen).changed == 0
 
 
 def test_texts_that_the_graph_has_not_read_are_left_to_its_job(open_sqlite: OpenTally) -> None:
