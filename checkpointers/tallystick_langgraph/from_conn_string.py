@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
-from tallystick.aio import in_thread
+from tallystick.aio import begin_in_thread, end_in_thread
 from tallystick.kit import ActorSource
 from tallystick.kit.arguments import check_actor, check_scope
 from tallystick.records import Actor, Scope
@@ -68,7 +68,7 @@ class ManagedTally(Generic[T]):
             self._tally = None
 
     async def __aenter__(self) -> T:
-        return await in_thread(self.__enter__)
+        return await begin_in_thread(self.__enter__, self.__exit__)
 
     async def __aexit__(self, *_: object) -> None:
-        await in_thread(self.__exit__)
+        await end_in_thread(self.__exit__)

@@ -37,6 +37,46 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     return await _run(function, arguments, "tallystick_limiter", _THREADS)
 
 
+async def end_in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Same as `in_thread`, for the end of a block: a scope that is cancelled waits for it."""
+    from anyio import CancelScope
+
+    with CancelScope(shield=True):
+        result = await in_thread(function, *arguments)
+    return result
+
+
+async def begin_in_thread(begin: Callable[[], T], end: Callable[[T], object]) -> T:
+    """Same as `in_thread`, for the begin of a block: what had begun for a caller who is cancelled
+    meanwhile, `end` ends.
+    """
+    guard = threading.Lock()
+    begun: list[T] = []
+    is_left = False
+
+    def work() -> T:
+        result = begin()
+        with guard:
+            begun.append(result)
+            ends = is_left
+        if ends:
+            end(result)
+        return result
+
+    def leave() -> None:
+        nonlocal is_left
+        with guard:
+            is_left, left = True, list(begun)
+        for result in left:
+            end(result)
+
+    try:
+        return await in_thread(work)
+    except BaseException:
+        await end_in_thread(leave)
+        raise
+
+
 async def at_once(function: Callable[..., T], *arguments: Any) -> T:
     """Same as `in_thread`, for short work that must not wait behind that of others."""
     return await _run(function, arguments, "tallystick_limiter_at_once", _AT_ONCE)

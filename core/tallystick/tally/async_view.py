@@ -14,7 +14,7 @@ from functools import partial, update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
-from tallystick.aio import in_thread
+from tallystick.aio import begin_in_thread, end_in_thread, in_thread
 from tallystick.errors import RecorderError
 from tallystick.memory import WorkingMemory
 from tallystick.ports import ModelEvent
@@ -110,8 +110,12 @@ class AsyncModelStream:
         return await in_thread(partial(self._context.run, function))
 
     async def __aenter__(self) -> Self:
-        self._source = self._opening()
-        self._stream = await self._in_thread(self._source.__enter__)
+        self._source = source = self._opening()
+
+        def leave(_: ModelStream) -> None:
+            self._context.run(source.__exit__, None, None, None)
+
+        self._stream = await begin_in_thread(partial(self._context.run, source.__enter__), leave)
         return self
 
     async def __aexit__(
@@ -121,7 +125,8 @@ class AsyncModelStream:
         traceback: TracebackType | None,
     ) -> None:
         assert self._source is not None
-        await self._in_thread(partial(self._source.__exit__, kind, error, traceback))
+        leave = partial(self._source.__exit__, kind, error, traceback)
+        await end_in_thread(self._context.run, leave)
 
     async def __aiter__(self) -> AsyncIterator[ModelEvent]:
         events = iter(self.sync)
@@ -159,7 +164,7 @@ class _Block(Generic[Recorded]):
         return self.sync.id
 
     async def __aenter__(self) -> Self:
-        recorded = await in_thread(self._start)
+        recorded = await begin_in_thread(self._start, lambda begun: begun.end("cancelled"))
         self._recorded, self._leave = recorded, recorded.enter()
         return self
 
@@ -173,7 +178,7 @@ class _Block(Generic[Recorded]):
         recorded = self.sync
         if error is not None and isinstance(recorded, Step):
             recorded.fail(error)
-        await in_thread(partial(recorded.end, status_for(kind)))
+        await end_in_thread(partial(recorded.end, status_for(kind)))
 
 
 class AsyncStep(_Block[Step]):

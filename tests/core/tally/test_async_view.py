@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from tallystick import Tally
 from tallystick.errors import InvalidInput, RecorderError
 from tallystick.memory import WorkingMemory
+from tallystick.recorder import Run
 from tallystick.tally import (
     BoundApprovals,
     BoundRecordings,
@@ -30,6 +33,7 @@ from tallystick.tally.async_view import (
     AsyncOperator,
     AsyncRecordings,
     AsyncReviews,
+    AsyncRun,
     AsyncSpaces,
     AsyncWorkingMemory,
 )
@@ -129,6 +133,46 @@ async def test_a_step_that_raises_has_failed_and_its_run_too(tmp_path: Path) -> 
 
         assert step.status == "failed"
         assert (await mine.recordings.run(run.id)).status == "failed"
+
+
+async def test_a_run_that_its_scope_cancels_is_cancelled_with_its_steps(tmp_path: Path) -> None:
+    with Tally.open(tmp_path / "t") as tally:
+        mine = tally.bind().aio
+        with anyio.CancelScope() as scope:
+            async with mine.run("agent") as run, run.step("tool_call"):
+                scope.cancel()
+                await anyio.sleep_forever()
+        [step] = await mine.recordings.steps(run.id)
+
+        assert step.status == "cancelled"
+        assert (await mine.recordings.run(run.id)).status == "cancelled"
+
+
+async def test_a_run_whose_caller_is_cancelled_while_it_begins_is_cancelled(
+    tmp_path: Path,
+) -> None:
+    with Tally.open(tmp_path / "t") as tally:
+        bound, begins, goes_on = tally.bind(), threading.Event(), threading.Event()
+
+        def begin() -> Run:
+            begins.set()
+            goes_on.wait(60)
+            return bound.run("agent")
+
+        async def agent() -> None:
+            async with AsyncRun(begin):
+                raise AssertionError("It was cancelled before.")
+
+        task = asyncio.create_task(agent())
+        await asyncio.to_thread(begins.wait, 60)
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.05, goes_on.set)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while not (ended := [each for each in bound.recordings.runs() if each.ended_at]):
+            await asyncio.sleep(0.01)
+
+        assert [each.status for each in ended] == ["cancelled"]
 
 
 def test_a_run_begins_with_its_block(tmp_path: Path) -> None:
