@@ -41,9 +41,10 @@ async def end_in_thread(function: Callable[..., T], *arguments: Any) -> T:
     """Same as `in_thread`, for the end of a block: a scope that is cancelled waits for it."""
     from anyio import CancelScope
 
+    results: list[T] = []
     with CancelScope(shield=True):
-        result = await in_thread(function, *arguments)
-    return result
+        results.append(await in_thread(function, *arguments))
+    return results[0]
 
 
 async def begin_in_thread(begin: Callable[[], T], end: Callable[[T], object]) -> T:
