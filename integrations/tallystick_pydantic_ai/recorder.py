@@ -273,7 +273,8 @@ class TallyRecorder(OncePerAgent):
                 self.request = None
         with self.guard(call.step.run):
             _record_response(call, response)
-            call.end()
+            is_whole = self.stream is None or self.stream.is_whole
+            call.end("completed" if is_whole else "interrupted")
         return response
 
     def _fail_request(self, call: OpenCall, error: BaseException) -> None:
@@ -412,6 +413,8 @@ class _Stream:
     """Return the answer of the stream under way so far."""
     error: BaseException | None = None
     """The error that broke it, or None."""
+    is_whole: bool = True
+    """False for one that its reader left before its end."""
 
 
 _EVENTS, _STARTED = "_get_event_iterator", "_event_iterator"
@@ -436,11 +439,14 @@ def _watch(response: StreamedResponse, stream: _Stream, times: StreamTimes) -> N
         except Exception as error:
             stream.error = error
             raise
+        stream.is_whole = True
 
     if started is not None:
         # A model that falls back has waited for the first event already.
+        stream.is_whole = False
         setattr(response, _STARTED, timed_events(started))
     elif events is not None:
+        stream.is_whole = False
         setattr(response, _EVENTS, lambda: timed_events(events()))
 
 

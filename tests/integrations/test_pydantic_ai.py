@@ -70,6 +70,29 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
         assert answer["answer"]["parts"][0]["content"] == "heron"
 
 
+def test_a_stream_that_its_reader_leaves_is_recorded_as_interrupted(
+    open_sqlite: OpenTally,
+) -> None:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        yield "her"
+        await asyncio.sleep(60)
+
+    async def ask(tally: Tally) -> None:
+        agent = Agent(FunctionModel(stream_function=stream), capabilities=[Tallystick(tally)])
+        async with agent.run_stream("Say heron.") as result:
+            async for _ in result.stream_text(delta=True):
+                return
+
+    with open_sqlite() as tally:
+        asyncio.run(ask(tally))
+        owner = tally.bind()
+        [run] = owner.recordings.runs()
+        [step] = owner.recordings.steps(run.id)
+        answer: Any = owner.recordings.entries(step.id)[-1].payload
+        assert (step.status, run.status) == ("interrupted", "cancelled")
+        assert answer["answer"]["parts"][0]["content"] == "her"
+
+
 def test_a_request_whose_stream_cannot_begin_has_failed(open_sqlite: OpenTally) -> None:
     async def ask(tally: Tally) -> None:
         agent = Agent(scripted(ConnectionError("down")), capabilities=[Tallystick(tally)])
