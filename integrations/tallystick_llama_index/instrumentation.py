@@ -346,9 +346,9 @@ class TallyInstrumentation:
                 self._leave(span_id, "completed")
 
     def _end_root(self, span_id: str, tree: _Tree, result: Any, status: StepStatus) -> None:
-        """Remember the turn, and end the run."""
+        """Remember the turn of a run that has answered, and end the run."""
         try:
-            if status != "failed":
+            if status == "completed":
                 self._keep_turn(tree, result)
         finally:
             self._leave(span_id, status)

@@ -274,7 +274,7 @@ class TallyRecorder(OncePerAgent):
         with self.guard(call.step.run):
             _record_response(call, response)
             is_whole = self.stream is None or self.stream.is_whole
-            call.end("completed" if is_whole else "interrupted")
+            call.end("completed" if is_whole else "cancelled")
         return response
 
     def _fail_request(self, call: OpenCall, error: BaseException) -> None:

@@ -468,7 +468,7 @@ def test_a_workflow_that_is_stopped_is_not_called_completed(
             await running
 
     with open_sqlite() as tally:
-        with TallyInstrumentation(tally, strict=True):
+        with TallyInstrumentation(tally, capture="user", strict=True):
             asyncio.run(stopped())
         bound = tally.bind()
         [run] = bound.recordings.runs()
@@ -478,3 +478,4 @@ def test_a_workflow_that_is_stopped_is_not_called_completed(
             "cancelled",
         ]
         assert bound.recordings.verify(run.id).ok
+        assert bound.memories() == []

@@ -365,7 +365,7 @@ def test_a_stream_that_breaks_leaves_what_came_until_then(case: Case, bound: Bou
 
 
 @either
-def test_a_stream_that_is_left_early_is_recorded_as_interrupted(
+def test_a_stream_that_is_left_early_is_recorded_as_cancelled(
     case: Case, bound: BoundTally
 ) -> None:
     _, provider = case.make(case.server.answer(case.server.text("One two three four")))
@@ -374,7 +374,7 @@ def test_a_stream_that_is_left_early_is_recorded_as_interrupted(
         next(stream.texts())
 
     step = bound.recordings.steps(run.id)[-1]
-    assert step.status == "interrupted"
+    assert step.status == "cancelled"
     assert summary(bound, step.id, "response")["stop"] == "broken_off"
 
 

@@ -70,7 +70,7 @@ def test_a_streamed_answer_is_recorded_whole(open_sqlite: OpenTally) -> None:
         assert answer["answer"]["parts"][0]["content"] == "heron"
 
 
-def test_a_stream_that_its_reader_leaves_is_recorded_as_interrupted(
+def test_a_stream_that_its_reader_leaves_is_recorded_as_cancelled(
     open_sqlite: OpenTally,
 ) -> None:
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
@@ -89,7 +89,7 @@ def test_a_stream_that_its_reader_leaves_is_recorded_as_interrupted(
         [run] = owner.recordings.runs()
         [step] = owner.recordings.steps(run.id)
         answer: Any = owner.recordings.entries(step.id)[-1].payload
-        assert (step.status, run.status) == ("interrupted", "cancelled")
+        assert (step.status, run.status) == ("cancelled", "cancelled")
         assert answer["answer"]["parts"][0]["content"] == "her"
 
 

@@ -348,7 +348,7 @@ def _open_stream(
             stream._finish(is_whole=False)
             raise
         if not stream._has_ended:
-            recorded.status = "interrupted"
+            recorded.status = "cancelled"
         stream._finish(is_whole=stream._has_ended)
 
 
