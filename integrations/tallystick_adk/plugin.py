@@ -14,7 +14,7 @@ from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.tool_context import ToolContext
 
-from tallystick.aio import in_thread
+from tallystick.aio import begin_in_thread, end_in_thread, in_thread
 from tallystick.kit import MEMORIES, MEMORY_BUDGET, ActorSource, ContextMode, Speakers
 from tallystick.kit.agent_runs import AgentPiece
 from tallystick.records import Compaction, CompileConfig, Scope
@@ -87,7 +87,9 @@ class TallyPlugin(AgentPiece, BasePlugin):
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> None:
         """Begin the run of an invocation. Raises Denied."""
         await self._cut_off(invocation_context.invocation_id)
-        invocation = await in_thread(self._begin, invocation_context)
+        invocation = await begin_in_thread(
+            lambda: self._begin(invocation_context), InvocationUnderWay.cut_off
+        )
         self._under_way[invocation.id] = invocation
         if invocation.run is not None:
             invocation.cleanup.callback(invocation.run.enter())
@@ -121,7 +123,7 @@ class TallyPlugin(AgentPiece, BasePlugin):
         """End the run of an invocation; return when it is stored."""
         invocation = self._leave(invocation_context)
         if invocation is not None:
-            await in_thread(invocation.finish)
+            await end_in_thread(invocation.finish)
 
     async def on_run_error_callback(
         self, *, invocation_context: InvocationContext, error: Exception
@@ -129,7 +131,7 @@ class TallyPlugin(AgentPiece, BasePlugin):
         """End the run of an invocation that failed; return when it is stored."""
         invocation = self._leave(invocation_context)
         if invocation is not None:
-            await in_thread(invocation.fail, error)
+            await end_in_thread(invocation.fail, error)
 
     async def before_model_callback(
         self, *, callback_context: CallbackContext, llm_request: LlmRequest
@@ -223,7 +225,7 @@ class TallyPlugin(AgentPiece, BasePlugin):
     async def _cut_off(self, id: str) -> None:
         invocation = self._under_way.pop(id, None)
         if invocation is not None:
-            await in_thread(invocation.cut_off)
+            await end_in_thread(invocation.cut_off)
 
     def _forget(self, invocation: InvocationUnderWay) -> None:
         """End a run whose task has ended without the end of its invocation: it was cancelled."""

@@ -8,7 +8,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Unpack, cast
 
-import anyio
 from agents import Agent, RunContextWrapper, RunHooks, RunResult, RunState, UserError
 from agents.items import ToolApprovalItem
 from agents.lifecycle import RunHooksBase
@@ -16,7 +15,7 @@ from agents.result import RunResultStreaming
 from agents.run import AgentRunner
 from agents.run_config import RunOptions
 
-from tallystick.aio import in_thread
+from tallystick.aio import begin_in_thread, end_in_thread
 from tallystick.errors import TallystickError
 from tallystick.kit.agent_runs import AgentPiece
 from tallystick.kit.binder import id_text
@@ -59,18 +58,19 @@ class TallyRunner(AgentPiece, AgentRunner):
         """Same as `Runner.run`; `run_sync` and `run_streamed` are those of `Runner` too. Raises
         Denied, ActionDenied, ApprovalRequired for a request, and CompileError besides.
         """
-        run = await in_thread(self._begin, starting_agent, input, kwargs)
+        run = await begin_in_thread(
+            lambda: self._begin(starting_agent, input, kwargs), lambda begun: begun.end("cancelled")
+        )
         try:
             with run.active():
                 result = await super().run(starting_agent, input, **run.options)
         except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await in_thread(run.fail, error)
+            await end_in_thread(run.fail, error)
             _raise_own(error)
             raise
         finally:
             await run.close()
-        await in_thread(run.finish, result)
+        await end_in_thread(run.finish, result)
         return result
 
     def run_streamed(
@@ -183,4 +183,4 @@ async def _end(run: RunUnderWay, result: RunResultStreaming, reading: _Reading) 
         if reading.over is not None:
             await reading.over.wait()
         error = reading.error
-    await in_thread(*((run.finish, result) if error is None else (run.fail, error)))
+    await end_in_thread(*((run.finish, result) if error is None else (run.fail, error)))

@@ -12,7 +12,6 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-import anyio
 from pydantic_ai import RunContext
 from pydantic_ai.capabilities import (
     CapabilityOrdering,
@@ -36,7 +35,7 @@ from pydantic_ai.run import AgentRunResult
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import DeferredToolRequests, ToolDefinition, ToolDenied
 
-from tallystick.aio import in_thread
+from tallystick.aio import begin_in_thread, end_in_thread, in_thread
 from tallystick.errors import InvalidInput
 from tallystick.kit import (
     ActorSource,
@@ -187,18 +186,18 @@ class TallyRecorder(OncePerAgent):
             if not self._is_silent:
                 with self.guard():
                     # Whoever begins to record writes files: a sign of life, who acts.
-                    run = await in_thread(self._begin_run, ctx, prompt)
+                    run = await begin_in_thread(
+                        lambda: self._begin_run(ctx, prompt), lambda begun: begun.end("cancelled")
+                    )
             if run is None or run.root is None:
                 return await handler()
             try:
                 with run.active() if run.root.is_own else nullcontext():
                     result = await handler()
             except BaseException as error:
-                with anyio.CancelScope(shield=True):
-                    await in_thread(run.fail, error)
+                await end_in_thread(run.fail, error)
                 raise
-            with anyio.CancelScope(shield=True):
-                await in_thread(self._finish, run, run.root, result)
+            await end_in_thread(self._finish, run, run.root, result)
             return result
         finally:
             self.guard.release(ctx.run_id, self)

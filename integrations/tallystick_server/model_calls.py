@@ -9,12 +9,11 @@ from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from typing import Any
 
-import anyio
 from fastapi import APIRouter, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field
 
-from tallystick.aio import in_thread
+from tallystick.aio import begin_in_thread, end_in_thread, in_thread
 from tallystick.errors import InvalidInput, RunClosed, TallystickError
 from tallystick.operations import error_json
 from tallystick.records import CompiledContext, JsonObject, ModelAnswer, ModelCost
@@ -114,7 +113,8 @@ async def call_model(
     if not body.stream:
         return await in_thread(call)
     steps = _InOneContext(events())
-    first = await in_thread(steps.next)  # what refuses the call is answered as a problem
+    # What refuses the call is answered as a problem.
+    first = await begin_in_thread(steps.next, lambda _: steps.close())
     return StreamingResponse(_send(first, steps), 200, EVENTS, "text/event-stream")
 
 
@@ -182,5 +182,4 @@ async def _send(first: JsonObject, steps: _InOneContext) -> AsyncIterator[str]:
     except TallystickError as error:
         yield event_text(None, {"type": "error", "error": error_json(error)})
     finally:
-        with anyio.CancelScope(shield=True):
-            await in_thread(steps.close)
+        await end_in_thread(steps.close)
