@@ -20,7 +20,7 @@ from google.genai import types
 from tallystick.aio import in_thread
 from tallystick.errors import IdempotencyMismatch, InvalidInput
 from tallystick.kit import ActorSource, Binder, check_count, recordable_metadata
-from tallystick.kit.conversations import is_user, note_turns, turns_of
+from tallystick.kit.conversations import is_of_person, is_user, note_turns, turns_of
 from tallystick.kit.rendering import hits_for_model, without_frames
 from tallystick.kit.sessions import stored_text
 from tallystick.memory.passages import passage_text
@@ -163,9 +163,7 @@ def _add_events(
     known = {str(each.attributes[_EVENT]) for each in kept if _EVENT in each.attributes}
     # What a plugin has kept of the same words is the turn of one event each.
     spoken = Counter(
-        (is_user(bound, each.speaker), each.content)
-        for each in kept
-        if _EVENT not in each.attributes
+        (is_of_person(bound, each), each.content) for each in kept if _EVENT not in each.attributes
     )
     new: list[NewMemory] = []
     for event in events:
@@ -239,16 +237,16 @@ def _source(app_name: str, source_type: Any, uri: str | None = None) -> SourceRe
 
 
 def _entry(bound: BoundTally, hit: Hit) -> MemoryEntry:
-    memory, is_users = hit.memory, is_user(bound, hit.memory.speaker)
+    memory, is_persons = hit.memory, is_of_person(bound, hit.memory)
     text, place = passage_text(hit)
     text = text if place is None else f"(part {place}) {text}"
     said_at = memory.occurred_time or memory.created_time
-    content = types.Content(role="user" if is_users else "model", parts=[types.Part(text=text)])
+    content = types.Content(role="user" if is_persons else "model", parts=[types.Part(text=text)])
     metadata = {name: value for name, value in memory.attributes.items() if name != _EVENT}
     return MemoryEntry(
         id=memory.id,
         content=content,
-        author="user" if is_users else memory.speaker,
+        author="user" if is_user(bound, memory.speaker) else memory.speaker,
         timestamp=said_at.isoformat(),
         custom_metadata=metadata,
     )

@@ -801,6 +801,17 @@ def test_the_last_turns_and_what_is_remembered_are_one_call(bound: BoundTally) -
     assert "No nuts." in texts[1]
     assert "I am allergic to nuts." in json.dumps(server.bodies[0])
     assert "And for lunch?" in texts[-1]
+    project = {"scope": "project:apollo"}
+    colleagues = [
+        bound.tally.bind(Actor(user=user, projects=frozenset({"apollo"})), **project)
+        for user in ("ann", "bob")
+    ]
+    for each in colleagues:
+        with each.run("cook", metadata={"thread_id": "c2"}) as run:
+            each.keep_turn(run, user=f"{each.actor.user} asks.", assistant="No nuts.")
+    shared = conversation_context(colleagues[0], "And now?", conversation="c2", budget=2_000)
+    roles = [message["role"] for message in provider.render(shared)["input"]]
+    assert roles == ["user", "assistant", "user", "assistant", "user"]
     unbound: Any = bound.tally
     with pytest.raises(InvalidInput, match="tally that is bound"):
         conversation_context(unbound, "Hi.", conversation="c1", budget=2_000)

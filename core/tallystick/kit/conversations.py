@@ -84,6 +84,13 @@ def is_user(bound: BoundTally, speaker: str | None) -> bool:
     return speaker in (None, bound.actor.user, bound.actor.acting_for)
 
 
+def is_of_person(bound: BoundTally, turn: Memory) -> bool:
+    """Return True if a person said a turn: the user for whom the view acts, or who else stored it
+    in a scope that several share.
+    """
+    return is_user(bound, turn.speaker) or turn.speaker == turn.created_by
+
+
 def note_turns(
     bound: BoundTally, turns: Iterable[tuple[str, str, Remembered]], *, observer: str
 ) -> None:
@@ -160,5 +167,5 @@ def conversation_context(
 
 
 def _turn(bound: BoundTally, turn: Memory) -> ContextItem:
-    kind: ItemKind = "user_msg" if is_user(bound, turn.speaker) else "assistant_msg"
+    kind: ItemKind = "user_msg" if is_of_person(bound, turn) else "assistant_msg"
     return ContextItem(id=turn.id, kind=kind, content=turn.content)
