@@ -556,13 +556,13 @@ def test_checkpoints_of_several_scopes_are_put_together_or_not_at_all(
     open_tally: OpenTally,
 ) -> None:
     with open_tally() as tally:
-        alice, owner = tally.bind(ALICE).threads, tally.bind().threads
-        Threads.put_together([(alice, "a", _entry("1", "")), (owner, "b", _entry("x"))])
+        alice, bob = tally.bind(ALICE).threads, tally.bind(Actor(user="bob")).threads
+        Threads.put_together([(alice, "a", _entry("1", "")), (bob, "b", _entry("x"))])
         for newest in ("", "0", "2"):
             with pytest.raises(StateConflict):
-                Threads.put_together([(owner, "b", _entry("y")), (alice, "a", _entry("2", newest))])
-        Threads.put_together([(owner, "c", _entry("z")), (alice, "a", _entry("2", "1"))])
+                Threads.put_together([(bob, "b", _entry("y")), (alice, "a", _entry("2", newest))])
+        Threads.put_together([(bob, "c", _entry("z")), (alice, "a", _entry("2", "1"))])
 
         assert [each.id for each in alice.history("a")] == ["2", "1"]
-        assert [(each.thread, each.id) for each in owner.history(None)] == [("b", "x"), ("c", "z")]
-        assert [*alice.verify(), *owner.verify()] == []
+        assert [(each.thread, each.id) for each in bob.history(None)] == [("b", "x"), ("c", "z")]
+        assert [*alice.verify(), *bob.verify()] == []

@@ -204,7 +204,7 @@ class Background:
 
     def rebuild(self, progress: Progress) -> RebuiltIndex:
         """Make anew what is derived: Chroma, what recall analysed, the graph. Raises StorageError
-        where the tally has no Chroma.
+        where another process owns Chroma.
         """
         return RebuiltIndex(chroma=sum(each.rebuild(progress) for each in self.derived))
 

@@ -296,7 +296,11 @@ class ChromaDrain(Derived):
             begin_anew(self._context)
 
     def rebuild(self, progress: Progress) -> int:
-        """Begin Chroma anew and fill it; return the number of vectors. Raises StorageError."""
+        """Begin Chroma anew and fill it; return the number of vectors, 0 where the tally has no
+        Chroma. Raises StorageError where another process owns it.
+        """
+        if self._context.index is None:
+            return 0
         with self.turn(wait=True):
             return self._fill_anew(progress)
 

@@ -366,7 +366,7 @@ class Operator:
 
         Nothing is lost by it, and recall goes on meanwhile. `progress` is called with the number of
         vectors finished and the total. Raises Denied, InvalidInput, and StorageError where another
-        process owns Chroma, or there is none.
+        process owns Chroma.
         """
         memory = self._services.memory
         retention.require_operator(memory, self.actor)

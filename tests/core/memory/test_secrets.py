@@ -247,7 +247,7 @@ def test_an_import_unmasks_nothing(open_tally: Callable[..., Tally], tmp_path: P
     with Tally.open(tmp_path / "kept", background=False, settings=_settings("keep")) as tally:
         ids = _exported(tally, out)
     with open_tally() as tally:
-        done = tally.bind().operator.import_from(out)
+        done = tally.bind(ROOT).operator.import_from(out)
         bound = tally.bind(ADA)
         texts = [bound.get(each).content for each in ids[:2]]
         masked = bound.remember(SAID)
