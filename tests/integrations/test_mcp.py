@@ -20,6 +20,7 @@ from tallystick.operations import OPERATIONS, Arguments
 from tallystick.records import Credential, PolicyConditions, Scope
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally, Tally
+from tallystick.tally.services import services_of
 from tallystick.testing.tally_contract import effects
 from tallystick_mcp import serve
 from tallystick_mcp.arguments import Add, Explore, Manage, Search
