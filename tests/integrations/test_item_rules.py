@@ -242,11 +242,11 @@ def test_a_context_is_sent_only_while_its_memories_may_be_seen(
             bound.call_model(compiled, provider=provider)
         if how in ("forget", "hide", "redact"):
             again: Any = {"call": replay_call(bound, provider), "render": provider.render}
-            for changes in ({}, {"token_budget": 400}):
+            for changed in (again, again | {"token_budget": 400}):
                 with pytest.raises(InvalidInput, match="may not be seen any more"):
-                    bound.recordings.preview_replay(sent.step_id, **again, **changes)
-            without = {"context_mutations": {memory.id: None}}
-            bound.recordings.preview_replay(sent.step_id, **again, **without)
+                    bound.recordings.preview_replay(sent.step_id, **changed)
+            again["context_mutations"] = {memory.id: None}
+            bound.recordings.preview_replay(sent.step_id, **again)
         assert [("old mill" in each) for each in map(str, script.sent)] == [True] + [False] * (
             len(script.sent) - 1
         )
@@ -271,8 +271,8 @@ def test_a_replay_asks_a_model_only_under_the_rules_of_today(open_sqlite: OpenTa
     with open_sqlite(rules=[later]) as tally:
         bound = tally.bind(Actor(user="ada"))
         again: Any = {"call": replay_call(bound, provider), "render": provider.render}
-        for changes in ({}, {"token_budget": 400}):
+        for changed in (again, again | {"token_budget": 400}):
             with pytest.raises(InvalidInput, match="without the rules no-system"):
-                bound.recordings.preview_replay(sent.step_id, **again, **changes)
+                bound.recordings.preview_replay(sent.step_id, **changed)
         bound.recordings.preview_replay(sent.step_id, **again, policy_rules=[later])
     assert ["Secret." in str(each) for each in script.sent] == [True, False]

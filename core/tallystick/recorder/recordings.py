@@ -22,7 +22,7 @@ from tallystick.recorder.answers import (
     uses_of,
 )
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.payloads import DOMAIN, storable_text, unseal
+from tallystick.recorder.payloads import DOMAIN, metadata_of, storable_text, unseal
 from tallystick.recorder.receipts import receipt_about, receipts_of, with_texts
 from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, recipe_for, replay
 from tallystick.recorder.run import Run
@@ -63,7 +63,6 @@ from tallystick.records import (
     Verification,
     checked_arguments,
     commitment,
-    require_json_size,
     require_length,
     tuple_of,
 )
@@ -149,9 +148,8 @@ class Recordings:
             goal, _ = self._context.redactor.redact_text(goal)
         # Cut after redaction: no rule recognises half a secret.
         goal = None if goal is None else storable_text(goal[:_MAX_GOAL])
-        require_json_size("metadata", metadata)
         facts = self._context.payloads.redact_facts(
-            {"agent_name": agent_name, "domain": domain, "metadata": metadata or {}},
+            {"agent_name": agent_name, "domain": domain, "metadata": metadata_of(metadata)},
             effective_retention,
         )
         agent_name, domain = facts["agent_name"], facts["domain"]

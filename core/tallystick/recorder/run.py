@@ -33,7 +33,13 @@ from tallystick.errors import (
 from tallystick.recorder.chain import RunChain
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.current import active_run, active_step, current_step
-from tallystick.recorder.payloads import Payload, Summary, storable_text
+from tallystick.recorder.payloads import (
+    Payload,
+    Summary,
+    metadata_of,
+    require_mapping,
+    storable_text,
+)
 from tallystick.recorder.pending import PendingRun, PendingRunEnd, PendingStep
 from tallystick.records import (
     Actor,
@@ -49,9 +55,7 @@ from tallystick.records import (
     StepKind,
     StepRecord,
     StepStatus,
-    json_bytes,
     microseconds,
-    require_json_size,
 )
 from tallystick.records.escaping import html_of
 from tallystick.storage.rows import journal
@@ -232,7 +236,7 @@ class Step(_Recorded):
         """
         _require_one_of(_ENTRY_KINDS, kind, "kind")
         if summary is not None and not callable(summary):
-            _require_mapping(summary, "summary")
+            require_mapping(summary, "summary")
         run = self._run
         context = run.context
         full = context.backlog.full
@@ -296,7 +300,7 @@ class Step(_Recorded):
         `gap`.
         """
         _require_one_of(_STATUSES, status, "status")
-        _require_json(metadata)
+        metadata = metadata_of(metadata)
         end = time_of(self._run.context, "ended_at", ended_at, since=self.started_at)
         future = self._pending.close(status, metadata, wait=wait, at=end)
         self._on_end(self)
@@ -412,7 +416,7 @@ class Run(_Recorded):
         for argument, text in (("name", name), ("parent", parent)):
             if text is not None and not isinstance(text, str):
                 raise InvalidInput(f"`{argument}` takes a text.", argument=argument)
-        _require_json(metadata)
+        metadata = metadata_of(metadata)
         # Before the guard: in a forked child this raises, and the guard may be held for ever.
         store = self.context.store
         with self._guard:
@@ -425,7 +429,7 @@ class Run(_Recorded):
                 kind,
                 None if name is None else storable_text(name),
                 parent,
-                metadata or {},
+                metadata,
                 store.clock.now() if start is None else start,
             )
             step = Step(self, pending, self._step_ended)
@@ -571,11 +575,6 @@ def _require_one_of(words: frozenset[str], word: object, argument: str) -> None:
         )
 
 
-def _require_mapping(value: object, argument: str) -> None:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"`{argument}` takes a mapping.", argument=argument)
-
-
 def time_of(
     context: RecorderContext, argument: str, moment: Moment | None, *, since: int
 ) -> int | None:
@@ -590,22 +589,6 @@ def time_of(
             argument=argument,
         )
     return at
-
-
-def _require_json(metadata: Mapping[str, Any] | None) -> None:
-    """Raise InvalidInput for metadata that cannot be stored, which the end of the step would find
-    too late.
-    """
-    if not metadata:
-        return
-    _require_mapping(metadata, "metadata")
-    require_json_size("metadata", metadata)
-    try:
-        json_bytes(dict(metadata))
-    except TypeError:
-        raise InvalidInput(
-            "`metadata` is JSON: texts, numbers, lists and mappings.", argument="metadata"
-        ) from None
 
 
 def status_for(kind: type[BaseException] | None) -> StepStatus:

@@ -293,3 +293,33 @@ def test_a_page_of_steps_begins_after_the_last_one(open_tally: OpenTally) -> Non
         assert [step.id for step in first] == ids[:3]
         assert [step.id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[3:]
         assert recorder.step_counts(bound.recordings.runs()) == {run.id: 7}
+
+
+def test_words_are_traced_whatever_letters_they_have(open_tally: OpenTally) -> None:
+    """A letter that folds to two stands for itself in the quote, and shifts nothing behind it."""
+    text = "İn der Straße " + "wohnt " * 20 + "der Reiher."
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder") as run, run.step("model_call") as step:
+            bound.compile([ContextItem(id="ask", kind="user_msg", content=text)], budget=500)
+        trace = bound.recordings.trace
+        assert text.startswith(trace(step.id, "Straße")[0].quote.removesuffix("…"))
+        assert trace(step.id, "STRASSE") == trace(step.id, "straße")
+        [found] = trace(step.id, "Der Reiher.")
+        assert found.quote == f"…{text[-71:]}"
+
+
+def test_metadata_are_those_of_the_moment_and_have_a_form_that_a_bundle_can_hold(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        metadata: dict[str, Any] = {"loss": float("nan"), "pair": (1, 2)}
+        with bound.run("coder", metadata={"loss": float("inf")}) as run:
+            step = run.step("model_call", metadata=metadata)
+            metadata["loss"] = "later"
+            assert step.step_record.metadata == {"loss": "NaN", "pair": [1, 2]}
+            step.end()
+        assert bound.recordings.run(run.id).metadata == {"loss": "Infinity"}
+        assert bound.recordings.step(step.id).metadata == {"loss": "NaN", "pair": [1, 2]}
+        assert verify_bundle(bound.recordings.export_receipt(run.id)).ok
