@@ -208,7 +208,7 @@ def test_a_stored_context_is_sent_only_under_the_rules_of_today(open_sqlite: Ope
 
 @pytest.mark.parametrize("how", ["forget", "hide", "redact", "erase", "leave"])
 def test_a_context_is_sent_only_while_its_memories_may_be_seen(
-    open_sqlite: OpenTally, how: str
+    open_sqlite: OpenTally, how: Any
 ) -> None:
     """Sent again, and asked again by a replay, unless that leaves the memory out."""
     item = ContextItem(id="q", kind="user_msg", content="When does the heron nest?")
