@@ -323,3 +323,20 @@ def test_metadata_are_those_of_the_moment_and_have_a_form_that_a_bundle_can_hold
         assert bound.recordings.run(run.id).metadata == {"loss": "Infinity"}
         assert bound.recordings.step(step.id).metadata == {"loss": "NaN", "pair": [1, 2]}
         assert verify_bundle(bound.recordings.export_receipt(run.id)).ok
+
+
+def test_no_receipt_has_a_digest_by_which_a_guess_of_a_text_could_be_tested(
+    open_tally: OpenTally,
+) -> None:
+    """The digest of a section is made of what is said alone, as of a request that is not kept."""
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder", retention="metadata_only") as run, run.step("model_call"):
+            asked = ContextItem(id="ask", kind="user_msg", content="My number is 1234.")
+            compiled = bound.compile([asked], budget=500)
+        members = _members(bound.recordings.export_receipt(run.id))
+        assert not [
+            section.name
+            for section in compiled.sections
+            if any(section.digest.encode() in body for body in members.values())
+        ]
