@@ -582,7 +582,7 @@ class Recordings:
         run = self.run(step.run_id)
         recipe = recipe_for(step, recipe, changes, new_id=self._context.store.ids.new)
         entries = self.entries(step_id)
-        model = next(
+        recorded = next(
             (
                 entry.payload.get("model")
                 for entry in entries
@@ -590,6 +590,7 @@ class Recordings:
             ),
             None,
         )
+        model = recipe.model_override or recorded
         counter = self._counter(model if isinstance(model, str) else None)
         return replay(run, step, entries, recipe, counter=counter, call=call, render=render)
 

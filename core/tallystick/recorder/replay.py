@@ -124,6 +124,7 @@ def _call_facts(response: Json) -> dict[str, Json]:
     return {name: response[name] for name in ("usage", "cost", "model") if name in response}
 
 
+_TITLES = {"compiled": "compiled context", "compile_request": "request to compile"}
 _ONLY_ADDED = "this is what memory added to the request: the rest of it was not compiled"
 
 
@@ -325,13 +326,14 @@ def _payload(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry],
         raise NotReplayable(
             step.id,
             retention=run.retention,
-            missing=f"it recorded no {kind.replace('_', ' ')}",
+            missing=f"it recorded no {_TITLES.get(kind, kind)}",
+            hint="Choose a step that did.",
         )
     if entry.payload_state in {"not_kept", "erased"}:
         raise NotReplayable(
             step.id,
             retention=run.retention,
-            missing=f"its {kind.replace('_', ' ')} was {entry.payload_state.replace('_', ' ')}",
+            missing=f"its {_TITLES.get(kind, kind)} was {entry.payload_state.replace('_', ' ')}",
         )
     return entry.payload
 
