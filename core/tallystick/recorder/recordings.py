@@ -63,6 +63,7 @@ from tallystick.records import (
     Verification,
     checked_arguments,
     commitment,
+    is_storable,
     require_length,
     tuple_of,
 )
@@ -155,6 +156,10 @@ class Recordings:
         agent_name, domain = facts["agent_name"], facts["domain"]
         for argument, text in (("agent_name", agent_name), ("domain", domain), ("run_id", run_id)):
             require_length(argument, text)
+        if run_id is not None and not is_storable(run_id):
+            raise InvalidInput(
+                "`run_id` has half a character or NUL, which no id has.", argument="run_id"
+            )
         if run_id is not None and not on_event_loop():
             with self._read() as connection:
                 if recordings.find_run(connection, run_id) is not None:

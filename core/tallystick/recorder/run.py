@@ -70,8 +70,9 @@ _MAX_CAUSES = 8
 
 
 _STEP_KINDS = frozenset(get_args(StepKind))
-_ENTRY_KINDS = frozenset(get_args(EntryKind))
-_STATUSES = frozenset(get_args(StepStatus))
+# A gap is counted, in words of ours: its summary stands in the chain, from which nothing goes.
+_ENTRY_KINDS = frozenset(get_args(EntryKind)) - {"gap"}
+_STATUSES = frozenset(get_args(StepStatus)) - {"running"}
 
 
 class _Recorded(ABC):
@@ -234,7 +235,7 @@ class Step(_Recorded):
         of whoever saw it happen, else it is now. Raises InvalidInput for a kind that there is not
         and for a time that cannot be, and RunClosed after the step ended.
         """
-        _require_one_of(_ENTRY_KINDS, kind, "kind")
+        require_recordable(kind)
         if summary is not None and not callable(summary):
             require_mapping(summary, "summary")
         run = self._run
@@ -299,7 +300,7 @@ class Step(_Recorded):
         RecorderError where an entry could not be stored: then the receipt exists, with an entry
         `gap`.
         """
-        _require_one_of(_STATUSES, status, "status")
+        require_ended(status)
         metadata = metadata_of(metadata)
         end = time_of(self._run.context, "ended_at", ended_at, since=self.started_at)
         future = self._pending.close(status, metadata, wait=wait, at=end)
@@ -413,9 +414,7 @@ class Run(_Recorded):
         """
         _require_one_of(_STEP_KINDS, kind, "kind")
         start = time_of(self.context, "started_at", started_at, since=self.record.started_at)
-        for argument, text in (("name", name), ("parent", parent)):
-            if text is not None and not isinstance(text, str):
-                raise InvalidInput(f"`{argument}` takes a text.", argument=argument)
+        name, parent = _name_of("name", name), _name_of("parent", parent)
         metadata = metadata_of(metadata)
         # Before the guard: in a forked child this raises, and the guard may be held for ever.
         store = self.context.store
@@ -427,7 +426,7 @@ class Run(_Recorded):
                 store.ids.new(),
                 self._chain.next_index(),
                 kind,
-                None if name is None else storable_text(name),
+                name,
                 parent,
                 metadata,
                 store.clock.now() if start is None else start,
@@ -493,7 +492,7 @@ class Run(_Recorded):
         None at once, for hooks that must not stall their caller; readers in this process see the
         end all the same. Ending twice returns the same foil.
         """
-        _require_one_of(_STATUSES, status, "status")
+        require_ended(status)
         future = self._close(status, wait=wait)
         if not wait:
             return None
@@ -573,6 +572,23 @@ def _require_one_of(words: frozenset[str], word: object, argument: str) -> None:
         raise InvalidInput(
             f"`{argument}` takes one of {', '.join(sorted(words))}.", argument=argument
         )
+
+
+def _name_of(argument: str, text: object) -> str | None:
+    """Return a name as it is stored. Raises InvalidInput for what is no text."""
+    if text is not None and not isinstance(text, str):
+        raise InvalidInput(f"`{argument}` takes a text.", argument=argument)
+    return None if text is None else storable_text(text)
+
+
+def require_recordable(kind: object) -> None:
+    """Raise InvalidInput for what is no kind of an entry that `record` takes."""
+    _require_one_of(_ENTRY_KINDS, kind, "kind")
+
+
+def require_ended(status: object) -> None:
+    """Raise InvalidInput for what is no status of a run or step that has ended."""
+    _require_one_of(_STATUSES, status, "status")
 
 
 def time_of(

@@ -340,3 +340,36 @@ def test_no_receipt_has_a_digest_by_which_a_guess_of_a_text_could_be_tested(
             for section in compiled.sections
             if any(section.digest.encode() in body for body in members.values())
         ]
+
+
+def test_what_a_caller_says_never_stands_in_the_chain_itself(open_tally: OpenTally) -> None:
+    """The summary of a gap does, because it is ours: nobody else records one."""
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        run = bound.run("coder")
+        with pytest.raises(InvalidInput, match="`kind` takes one of"):
+            run.step("other").record("gap", summary={"said": "my words"})
+        run.end()
+        assert b"my words" not in b"".join(
+            _members(bound.recordings.export_receipt(run.id)).values()
+        )
+
+
+def test_what_has_ended_never_says_that_it_runs(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        run = tally.bind(OWNER).run("coder")
+        for handle in (run.step("other"), run):
+            with pytest.raises(InvalidInput, match="`status` takes one of"):
+                handle.end("running")
+            handle.end()
+
+
+@pytest.mark.parametrize("text", ["half \ud800", "\x00"])
+def test_names_that_no_database_stores_cost_no_step(open_tally: OpenTally, text: str) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with pytest.raises(InvalidInput, match="`run_id`"):
+            bound.run("coder", run_id=text)
+        with bound.run("coder") as run, run.step("other", name=text, parent=text):
+            pass
+        assert len(bound.recordings.receipts(run.id)) == 1
