@@ -128,7 +128,7 @@ def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
         if chain
         else Actor(user="unknown", surface="recovery")
     )
-    now = context.store.clock.now()
+    now = max(context.store.clock.now(), run.started_at)
     steps = recordings.steps_of(tx, run_id)
     for step in steps:
         if step.ended_at is None:

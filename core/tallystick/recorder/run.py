@@ -429,7 +429,7 @@ class Run(_Recorded):
                 name,
                 parent,
                 metadata,
-                store.clock.now() if start is None else start,
+                max(store.clock.now(), self.record.started_at) if start is None else start,
             )
             step = Step(self, pending, self._step_ended)
             self._chain.count_step()

@@ -76,12 +76,13 @@ def enqueue_replay(
     same changes that is there already. Raises Denied, InvalidInput.
     """
     rewritten = [item for item, text in recipe.context_mutations.items() if text is not None]
-    if rewritten:
+    if rewritten or recipe.notes:
         # A queue holds ids, never what somebody wrote.
         raise InvalidInput(
-            "`recipe` replaces the text of an item, which no queue keeps: use replay, at once."
+            "`recipe` has notes, or replaces the text of an item, which no queue keeps: use "
+            "replay, at once."
         )
-    payload = {**recipe.dump(), "id": "", "notes": ""}
+    payload = {**recipe.dump(), "id": ""}
     digest = hashlib.sha256(ReplayRecipe.load(payload).dumps().encode()).hexdigest()
     store = services.store
 

@@ -673,6 +673,8 @@ def test_a_replay_waits_in_the_queue_and_is_made_as_whoever_asked(open_tally: Op
             tally.bind(BOB).recordings.replay_later(steps[0].id)
         with pytest.raises(InvalidInput, match="at once"):
             alice.recordings.replay_later(step.id, context_mutations={"a": "The heron sleeps."})
+        with pytest.raises(InvalidInput, match="no queue keeps"):
+            alice.recordings.replay_later(step.id, notes="would the heron sleep?")
 
         tally.drain()
         done = alice.jobs.get(job.id)
