@@ -205,7 +205,7 @@ class Recordings:
         return self._context.subscriptions.add(listener, self._may_inspect, max_waiting=max_waiting)
 
     def runs_of(
-        self, scopes: list[Scope], *, limit: Count = 20, before: RunId | int | None = None
+        self, scopes: list[Scope], *, limit: Count = 20, before: RunId | Count | None = None
     ) -> list[RunRecord]:
         """Return the runs in those of `scopes` that the actor may inspect, newest first.
 

@@ -42,10 +42,10 @@ from tallystick.records import (
     Scope,
     StepId,
     StepRecord,
-    Texts,
     Verification,
     Words,
     checked_arguments,
+    tuple_of,
 )
 from tallystick.records.arguments import PAGE_BEFORE
 from tallystick.records.wire import PROCESS_ONLY
@@ -338,7 +338,7 @@ class BoundRecordings(Recordings):
         after: Count | None = None,
         limit: Limit = 100,
         newest: bool = False,
-        events: Texts = (),
+        events: Annotated[Sequence[str], tuple_of(Words)] = (),
     ) -> list[Activity]:
         """List what happened in the bound scope, in the order of time: captures, changes,
         decisions, refusals, each with the memory that it is about as far as this actor may see it.
