@@ -130,8 +130,10 @@ def _uses(kind: str, summary: Mapping[str, Any], memory_id: str) -> Iterator[str
     elif kind == "memory_read":
         yield "recalled"
     elif kind == "compiled":
-        for decision in summary.get("decisions") or ():
-            if decision and decision[0] == memory_id:
+        # Whoever records a step writes its summaries, also those that name a memory of another.
+        decisions = summary.get("decisions")
+        for decision in decisions if isinstance(decisions, list) else ():
+            if isinstance(decision, list) and len(decision) > 1 and decision[0] == memory_id:
                 yield "left_out" if decision[1] == "exclude" else "in_context"
 
 

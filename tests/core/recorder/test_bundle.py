@@ -373,3 +373,16 @@ def test_names_that_no_database_stores_cost_no_step(open_tally: OpenTally, text:
         with bound.run("coder") as run, run.step("other", name=text, parent=text):
             pass
         assert len(bound.recordings.receipts(run.id)) == 1
+
+
+@pytest.mark.parametrize("decisions", [5, "x", {"a": 1}, [5, [], ["only"], {}]])
+def test_no_summary_of_somebody_s_step_stands_in_the_way_of_who_asks_for_uses_of_a_memory(
+    open_tally: OpenTally, decisions: Any
+) -> None:
+    with open_tally() as tally:
+        ada, ben = tally.bind(Actor(user="ada")), tally.bind(Actor(user="ben"))
+        memory = ada.remember("The heron nests in March.")
+        with ben.run("coder") as run, run.step("other") as step:
+            step.record("compiled", summary={"decisions": decisions, "about": memory.id})
+        assert ada.recordings.uses(memory.id) == []
+        assert ada.inspect(memory.id).id == memory.id
