@@ -76,15 +76,15 @@ def enqueue_replay(
     same changes that is there already. Raises Denied, InvalidInput.
     """
     rewritten = [item for item, text in recipe.context_mutations.items() if text is not None]
-    if rewritten or recipe.notes:
-        # A queue holds ids, never what somebody wrote.
+    if rewritten:
+        # A queue holds ids, never what a model is given.
         raise InvalidInput(
-            "`recipe` has notes, or replaces the text of an item, which no queue keeps: use "
-            "replay, at once."
+            "`recipe` replaces the text of an item, which no queue keeps: use replay, at once."
         )
-    payload = {**recipe.dump(), "id": ""}
+    payload = {**recipe.dump(), "id": "", "notes": ""}
     digest = hashlib.sha256(ReplayRecipe.load(payload).dumps().encode()).hexdigest()
     store = services.store
+    kept = cast(JsonObject, services.memory.redactor.redact_json(recipe.dump()).value)
 
     def unit(tx: Connection) -> Job:
         services.gate.confirm(tx, actor, "write", scope)
@@ -93,7 +93,7 @@ def enqueue_replay(
             kind=REPLAY,
             subject_id=step_id,
             version=int(digest[:7], 16),
-            payload=recipe.dump(),
+            payload=kept,
             scope_id=scopes.ensure(tx, scope).id,
             actor=actor,
             job_id=store.ids.new(),
