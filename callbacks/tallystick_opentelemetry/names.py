@@ -110,7 +110,6 @@ class Ours:
     CONTEXT_BUDGET = "tallystick.context.budget"
     CONTEXT_INCLUDED = "tallystick.context.included"
     CONTEXT_EXCLUDED = "tallystick.context.excluded"
-    CONTEXT_PREFIX = "tallystick.context.stable_prefix"
     REDACTED = "tallystick.redacted"
     COST = "tallystick.cost"
     COST_CURRENCY = "tallystick.cost.currency"

@@ -310,11 +310,7 @@ def _compiled_attributes(entry: ReceiptEntry, budget: Json) -> Attributes:
         Ours.CONTEXT_EXCLUDED: counts["excluded"],
         **{f"tallystick.context.reason.{reason}": count for reason, count in reasons.items()},
     }
-    for key, name in (
-        ("compiled_id", Ours.CONTEXT_ID),
-        ("tokens", Ours.CONTEXT_USED),
-        ("stable_prefix_hash", Ours.CONTEXT_PREFIX),
-    ):
+    for key, name in (("compiled_id", Ours.CONTEXT_ID), ("tokens", Ours.CONTEXT_USED)):
         value = entry.summary.get(key)
         if isinstance(value, str | int):
             attributes[name] = value

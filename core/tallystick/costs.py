@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 Counted: TypeAlias = Literal["reads", "writes", "embeddings", "analyses"]
 """What is counted: snapshots of the database, units of writing, calls of an embedder, and texts
@@ -44,6 +44,20 @@ class Cost(NamedTuple):
 
 
 _ZERO = Cost()
+
+
+def costs_in(metadata: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Return what the pieces of a step took, from its metadata, in which its caller may have
+    another thing of this name.
+    """
+    costs = metadata.get(COSTS)
+    return {
+        piece: dict(values)
+        for piece, values in (costs.items() if isinstance(costs, dict) else ())
+        if isinstance(values, dict)
+        and values.keys() == set(Cost._fields)
+        and all(type(value) is int for value in values.values())
+    }
 
 
 class Meter:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from rich.console import RenderableType
 
-from tallystick.costs import COSTS
+from tallystick.costs import costs_in
 from tallystick.errors import InvalidInput, NotFound, require
 from tallystick.kit import journal_opened
 from tallystick.policy.rules import load_rules
@@ -80,14 +80,13 @@ def show(
 
 
 def _costs_of(step: StepRecord) -> Answer:
-    taken = cast("Mapping[str, Mapping[str, int]]", step.metadata.get(COSTS, {}))
-    if not taken:
+    if not (taken := costs_in(step.metadata)):
         return Answer(
             {},
             "Nothing counted what this step took. Open the tally with record_costs=True, or set "
             "TALLYSTICK_RECORD_COSTS=1, and record a step.",
         )
-    return Answer(dict(taken), views.cost_table(taken))
+    return Answer(taken, views.cost_table(taken))
 
 
 def _read_or_none(read: Any, step_id: str) -> Any:

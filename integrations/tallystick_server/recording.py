@@ -19,6 +19,7 @@ from tallystick.kit.rendering import (
     record_tool_result,
 )
 from tallystick.recorder import Run, Step, current_run, time_of
+from tallystick.recorder.run import require_ended, require_recordable
 from tallystick.records import (
     Compaction,
     CompileConfig,
@@ -235,7 +236,8 @@ async def add_step(
         if body.open and not body.model_fields_set.isdisjoint(("status", "ended_at")):
             raise InvalidInput("An open step has no end yet: leave status and ended_at out.")
         start = _start_of(run, body.started_at, body.ended_at)
-        _check_times(run, body.entries, since=start)
+        require_ended(body.status)
+        _check_entries(run, body.entries, since=start)
         step = run.step(
             body.kind,
             name=body.name,
@@ -264,9 +266,12 @@ def _start_of(run: Run, started_at: MomentField | None, ended_at: MomentField | 
     return start
 
 
-def _check_times(run: Run, entries: Iterable[Entry], *, since: int) -> None:
-    """Raise InvalidInput for a time of one of the entries, before the first of them is recorded."""
+def _check_entries(run: Run, entries: Iterable[Entry], *, since: int) -> None:
+    """Raise InvalidInput for a time or kind of one of the entries, before the first of them is
+    recorded.
+    """
     for entry in entries:
+        require_recordable(entry.kind)
         time_of(run.context, "at", entry.at, since=since)
 
 
@@ -285,7 +290,7 @@ async def add_entries(
     def record() -> Response:
         bound = bound_for(request, scope_header)
         step = open_runs_of(request).step_of(step_id, bound)
-        _check_times(step.run, body.entries, since=step.started_at)
+        _check_entries(step.run, body.entries, since=step.started_at)
         _record_entries(step, body.entries)
         return answer(bound, step.step_record)
 

@@ -104,7 +104,7 @@ def _parent(span: ReadableSpan) -> str | None:
 
 def _told(span: ReadableSpan) -> dict[str, Any]:
     """What a span says, without what differs from run to run."""
-    own = ("digest", "previous", ".id", "stable_prefix")
+    own = ("digest", "previous", ".id")
     attributes = {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in (span.attributes or {}).items()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tallystick import ContextItem, Tally
-from tallystick.costs import COSTS, Cost, count, measured, totals
+from tallystick.costs import COSTS, Cost, costs_in, count, measured, totals
 from tallystick.ranking.analyses import ANALYSES
 from tallystick.settings import Settings
 
@@ -86,3 +86,20 @@ def test_the_words_of_texts_are_bounded_and_go_with_an_erasure(tmp_path: Path) -
         token = erase(known.id, reason="asked for").confirm_token
         erase(known.id, reason="asked for", mode="apply", confirm_token=token)
         assert ANALYSES.bytes == 0
+
+
+@pytest.mark.parametrize("own", [5, None, ["a"], {"recall": 5}, {"recall": {"reads": "x"}}])
+def test_a_caller_s_own_metadata_of_that_name_cost_no_step_its_recall(
+    tmp_path: Path, own: Any
+) -> None:
+    settings = Settings.read(record_costs=True)
+    with Tally.open(tmp_path / "tally", background=False, settings=settings) as tally:
+        bound = tally.bind()
+        with bound.run("coder") as run:
+            with run.step("model_call", metadata={COSTS: own}) as counted:
+                bound.recall("Where is the tide table?")
+            with run.step("other", metadata={COSTS: own}) as idle:
+                pass
+        assert set(costs_in(bound.recordings.step(counted.id).metadata)) == {"recall"}
+        step = bound.recordings.step(idle.id)
+        assert (costs_in(step.metadata), step.metadata[COSTS]) == ({}, own)

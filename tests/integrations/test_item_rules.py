@@ -18,11 +18,13 @@ from tallystick import Actor, Tally
 from tallystick.errors import (
     ActionDenied,
     ApprovalRequired,
+    Denied,
     InvalidInput,
     RequestDenied,
     TallystickError,
 )
-from tallystick.records import ContextItem, PolicyRule
+from tallystick.records import ContextItem, PolicyConditions, PolicyRule
+from tallystick.tally import replay_call
 from tallystick_langchain import TallyCallbackHandler, compile_messages
 from tallystick_pydantic_ai import Tallystick
 
@@ -202,3 +204,75 @@ def test_a_stored_context_is_sent_only_under_the_rules_of_today(open_sqlite: Ope
                 with pytest.raises(InvalidInput, match="without the rules no-files"):
                     bound.call_model(stored, provider=ScriptedProvider(script))
         assert len(script.sent) == is_sent
+
+
+@pytest.mark.parametrize("how", ["forget", "hide", "redact", "erase", "leave"])
+def test_a_context_is_sent_only_while_its_memories_may_be_seen(
+    open_sqlite: OpenTally, how: Any
+) -> None:
+    """Sent again, and asked again by a replay, unless that leaves the memory out."""
+    item = ContextItem(id="q", kind="user_msg", content="When does the heron nest?")
+    with open_sqlite() as tally:
+        root = tally.bind(Actor(user="root", role="operator"))
+        member: Any = {"principal_id": "ada", "role": "steward"}
+        space = root.spaces.create("team:red", name="Red", reason="birds", members=[member])
+        bound = tally.bind(Actor(user="ada"), scope="team:red")
+        memory = bound.remember("The heron nests in the old mill.")
+        compiled = bound.compile([item, *bound.recall("heron")], budget=500)
+        script = Script("In March.", "In April.")
+        provider = ScriptedProvider(script)
+        sent = bound.call_model(compiled, provider=provider)
+        if how == "forget":
+            bound.forget(memory.id, reason="gone")
+        elif how == "erase":
+            seen = root.operator.erase([memory.id], reason="gone")
+            root.operator.erase(
+                [memory.id], reason="gone", mode="apply", confirm_token=seen.confirm_token
+            )
+        elif how == "leave":
+            root.spaces.update("team:red", members=[], reason="dissolved", if_version=space.version)
+        else:
+            preview = bound.corrections.make(memory.id, how, reason="gone", mode="preview")
+            bound.corrections.make(
+                memory.id, how, reason="gone", mode="apply", confirm_token=preview.confirm_token
+            )
+
+        refused = Denied if how == "leave" else InvalidInput
+        with pytest.raises(refused):
+            bound.call_model(compiled, provider=provider)
+        if how in ("forget", "hide", "redact"):
+            again: Any = {"call": replay_call(bound, provider), "render": provider.render}
+            for changed in (again, again | {"token_budget": 400}):
+                with pytest.raises(InvalidInput, match="may not be seen any more"):
+                    bound.recordings.preview_replay(sent.step_id, **changed)
+            again["context_mutations"] = {memory.id: None}
+            bound.recordings.preview_replay(sent.step_id, **again)
+        assert [("old mill" in each) for each in map(str, script.sent)] == [True] + [False] * (
+            len(script.sent) - 1
+        )
+
+
+def test_a_replay_asks_a_model_only_under_the_rules_of_today(open_sqlite: OpenTally) -> None:
+    later = PolicyRule(
+        id="no-system",
+        name="No",
+        effect="deny",
+        applies_to="context_item",
+        conditions=PolicyConditions(kind=("system",)),
+    )
+    items = [
+        ContextItem(id="s", kind="system", content="Secret."),
+        ContextItem(id="q", kind="user_msg", content="When does the heron nest?"),
+    ]
+    provider = ScriptedProvider(script := Script("In March.", "In April."))
+    with open_sqlite() as tally:
+        bound = tally.bind(Actor(user="ada"))
+        sent = bound.call_model(bound.compile(items, budget=500), provider=provider)
+    with open_sqlite(rules=[later]) as tally:
+        bound = tally.bind(Actor(user="ada"))
+        again: Any = {"call": replay_call(bound, provider), "render": provider.render}
+        for changed in (again, again | {"token_budget": 400}):
+            with pytest.raises(InvalidInput, match="without the rules no-system"):
+                bound.recordings.preview_replay(sent.step_id, **changed)
+        bound.recordings.preview_replay(sent.step_id, **again, policy_rules=[later])
+    assert ["Secret." in str(each) for each in script.sent] == [True, False]

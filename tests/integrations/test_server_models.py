@@ -11,7 +11,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from tallystick.errors import ApprovalRequired, BudgetSpent, EgressDenied, ModelUnavailable
+from tallystick.errors import (
+    ApprovalRequired,
+    BudgetSpent,
+    EgressDenied,
+    InvalidInput,
+    ModelUnavailable,
+)
 from tallystick.records import (
     CallBudget,
     ContextItem,
@@ -226,6 +232,24 @@ def test_a_reader_who_leaves_a_stream_ends_the_call(there: Served, ada: RemoteTa
         "cancelled",
         "interrupted",
     }
+
+
+def test_a_stored_context_is_sent_only_while_its_memories_may_be_seen(
+    there: Served, ada: RemoteTally, openais: Openais
+) -> None:
+    kept = ada.remember("The heron nests in the old mill.")
+    with ada.run("birds"):
+        compiled = ada.compile([*ITEMS, *ada.recall("heron")], budget=500, model="gpt-5")
+        call = ada.call_model(compiled, provider="openai:gpt-5")
+        ada.forget(kept.id, reason="gone")
+        with pytest.raises(InvalidInput, match=f"{kept.id}, which may not be seen any more"):
+            ada.call_model(compiled, provider="openai:gpt-5")
+    with there.remote(token_class="session") as person:
+        with pytest.raises(InvalidInput, match="may not be seen any more"):
+            person.recordings.replay(call.step_id, send=True)
+        person.recordings.replay(call.step_id, send=True, context_mutations={kept.id: None})
+
+    assert ["old mill" in json.dumps(each) for each in openais.bodies] == [True, False]
 
 
 def test_a_replay_asks_the_model_again_for_a_person_and_shows_what_differs(

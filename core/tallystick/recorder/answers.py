@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
+from itertools import accumulate
 from typing import Any
 
 from tallystick import compiler
@@ -71,14 +73,13 @@ def quotes_of(items: Iterable[ContextCandidate], text: str) -> list[tuple[Contex
         if item.decision.decision == "exclude" or not item.says:
             continue
         flat = " ".join(item.says.split())
-        # A letter may fold to two: places in the folded text are valid in the text only where the
-        # lengths are equal.
-        folded = flat.casefold() if len(flat.casefold()) == len(flat) else flat.lower()
-        place = (
-            folded.find(needle) if len(folded) == len(flat) else flat.find(" ".join(text.split()))
-        )
+        # A letter may fold to two: each folded letter is counted back to its own.
+        folded = [letter.casefold() for letter in flat]
+        place = "".join(folded).find(needle)
         if needle and place >= 0:
-            start, end = max(0, place - _AROUND), min(len(flat), place + len(needle) + _AROUND)
+            ends = list(accumulate(map(len, folded)))
+            place, last = bisect(ends, place), bisect(ends, place + len(needle) - 1)
+            start, end = max(0, place - _AROUND), min(len(flat), last + 1 + _AROUND)
             quotes.append(
                 (item, f"{'…' if start else ''}{flat[start:end]}{'…' if end < len(flat) else ''}")
             )
@@ -129,8 +130,10 @@ def _uses(kind: str, summary: Mapping[str, Any], memory_id: str) -> Iterator[str
     elif kind == "memory_read":
         yield "recalled"
     elif kind == "compiled":
-        for decision in summary.get("decisions") or ():
-            if decision and decision[0] == memory_id:
+        # Whoever records a step writes its summaries, also those that name a memory of another.
+        decisions = summary.get("decisions")
+        for decision in decisions if isinstance(decisions, list) else ():
+            if isinstance(decision, list) and len(decision) > 1 and decision[0] == memory_id:
                 yield "left_out" if decision[1] == "exclude" else "in_context"
 
 

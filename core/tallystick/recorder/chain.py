@@ -122,8 +122,9 @@ class RunChain:
         """Set how and when the run ended, unless it has ended."""
         with self._guard:
             if self.record.ended_at is None:
-                now = self.context.store.clock.now()
-                self.record = self.record.model_copy(update={"status": status, "ended_at": now})
+                # Its clock may have been set back since.
+                end = max(self.context.store.clock.now(), self.record.started_at)
+                self.record = self.record.model_copy(update={"status": status, "ended_at": end})
 
     def count_gap(self, error: BaseException) -> None:
         """Count an event of the run that could not be recorded."""

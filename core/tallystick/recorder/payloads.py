@@ -34,6 +34,7 @@ from tallystick.records import (
     commitment,
     json_bytes,
     read_json,
+    require_json_size,
 )
 from tallystick.storage.rows.journal import Salts
 
@@ -549,6 +550,30 @@ def _ascii_key(key: Any) -> str:
 def storable_text(text: str) -> str:
     """Return a text with a sign in place of what no database stores as a text."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+def require_mapping(value: object, argument: str) -> None:
+    """Raise InvalidInput for what is no mapping."""
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"`{argument}` takes a mapping.", argument=argument)
+
+
+def metadata_of(metadata: Mapping[str, Any] | None) -> JsonObject:
+    """Return a copy of metadata as they are stored; numbers that JSON lacks become text. Raises
+    InvalidInput for what the end of a step would find too late.
+    """
+    if not metadata:
+        return {}
+    require_mapping(metadata, "metadata")
+    require_json_size("metadata", metadata)
+    try:
+        body = json_bytes(dict(metadata))
+    except TypeError:
+        raise InvalidInput(
+            "`metadata` is JSON: texts, numbers, lists and mappings.", argument="metadata"
+        ) from None
+    copy: JsonObject = json.loads(body, parse_constant=str)
+    return copy
 
 
 _IMMUTABLE = frozenset({str})

@@ -114,6 +114,7 @@ class PendingStep:
         self._name: str | None = facts.get("name")
         self.parent = parent
         self._metadata = dict(facts.get("metadata", {}))
+        self._costs: dict[str, Cost] = {}
         self._status: StepStatus = "running"
         # Reentrant: a tally that is being closed refuses the hand-over in the thread that makes it,
         # and the refusal comes back here.
@@ -191,12 +192,8 @@ class PendingStep:
         """Add what a piece of work took to the costs in the metadata, unless the step has ended."""
         with self._guard:
             if self.ended_at is None:
-                costs = dict(self._metadata.get(COSTS, {}))
-                before = Cost(**costs.get(piece, {}))
-                self._metadata = {
-                    **self._metadata,
-                    COSTS: {**costs, piece: before.plus(cost)._asdict()},
-                }
+                before = self._costs.get(piece)
+                self._costs[piece] = cost if before is None else before.plus(cost)
 
     def close(
         self,
@@ -257,6 +254,8 @@ class PendingStep:
 
     def row(self) -> dict[str, Any]:
         """Return the fields of the step's record as they are now."""
+        taken = {piece: cost._asdict() for piece, cost in self._costs.items()}
+        costs = {COSTS: taken} if taken else {}
         return {
             "id": self.id,
             "run_id": self._chain.run_id,
@@ -267,7 +266,7 @@ class PendingStep:
             "started_at": self.started_at,
             "ended_at": self.ended_at,
             "status": self._status,
-            "metadata": self._metadata,
+            "metadata": self._metadata | costs,
             "schema_version": _VERSION,
         }
 

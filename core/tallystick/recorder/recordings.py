@@ -22,7 +22,7 @@ from tallystick.recorder.answers import (
     uses_of,
 )
 from tallystick.recorder.context import RecorderContext
-from tallystick.recorder.payloads import DOMAIN, storable_text, unseal
+from tallystick.recorder.payloads import DOMAIN, metadata_of, storable_text, unseal
 from tallystick.recorder.receipts import receipt_about, receipts_of, with_texts
 from tallystick.recorder.replay import Call, Render, Replayed, neutral_request, recipe_for, replay
 from tallystick.recorder.run import Run
@@ -63,7 +63,7 @@ from tallystick.records import (
     Verification,
     checked_arguments,
     commitment,
-    require_json_size,
+    is_storable,
     require_length,
     tuple_of,
 )
@@ -149,14 +149,17 @@ class Recordings:
             goal, _ = self._context.redactor.redact_text(goal)
         # Cut after redaction: no rule recognises half a secret.
         goal = None if goal is None else storable_text(goal[:_MAX_GOAL])
-        require_json_size("metadata", metadata)
         facts = self._context.payloads.redact_facts(
-            {"agent_name": agent_name, "domain": domain, "metadata": metadata or {}},
+            {"agent_name": agent_name, "domain": domain, "metadata": metadata_of(metadata)},
             effective_retention,
         )
         agent_name, domain = facts["agent_name"], facts["domain"]
         for argument, text in (("agent_name", agent_name), ("domain", domain), ("run_id", run_id)):
             require_length(argument, text)
+        if run_id is not None and not is_storable(run_id):
+            raise InvalidInput(
+                "`run_id` has half a character or NUL, which no id has.", argument="run_id"
+            )
         if run_id is not None and not on_event_loop():
             with self._read() as connection:
                 if recordings.find_run(connection, run_id) is not None:
@@ -202,7 +205,7 @@ class Recordings:
         return self._context.subscriptions.add(listener, self._may_inspect, max_waiting=max_waiting)
 
     def runs_of(
-        self, scopes: list[Scope], *, limit: Count = 20, before: RunId | int | None = None
+        self, scopes: list[Scope], *, limit: Count = 20, before: RunId | Count | None = None
     ) -> list[RunRecord]:
         """Return the runs in those of `scopes` that the actor may inspect, newest first.
 
@@ -584,7 +587,7 @@ class Recordings:
         run = self.run(step.run_id)
         recipe = recipe_for(step, recipe, changes, new_id=self._context.store.ids.new)
         entries = self.entries(step_id)
-        model = next(
+        recorded = next(
             (
                 entry.payload.get("model")
                 for entry in entries
@@ -592,6 +595,7 @@ class Recordings:
             ),
             None,
         )
+        model = recipe.model_override or recorded
         counter = self._counter(model if isinstance(model, str) else None)
         return replay(run, step, entries, recipe, counter=counter, call=call, render=render)
 

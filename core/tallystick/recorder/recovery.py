@@ -115,18 +115,20 @@ def _gaps(tx: Connection, run_id: str) -> int:
 
 def _interrupt(tx: Connection, context: RecorderContext, run_id: str) -> bool:
     from tallystick.recorder.receipts import NOT_COUNTED, receipt_body, without_texts
+    from tallystick.recorder.verify import end_of
 
     stored = recordings.find_run(tx, run_id)
-    if stored is None or not recordings.take_from_dead(tx, run_id):
+    chain = list(journal.entries(tx, run_stream(run_id)))
+    # Where the chain says that it ended its row was changed: `verify` says so, as long as it is.
+    if stored is None or end_of(chain) is not None or not recordings.take_from_dead(tx, run_id):
         return False
     run = stored.record
-    start = next(iter(journal.entries(tx, run_stream(run_id))), None)
     actor = (
-        Actor.load(start.actor).on("recovery")
-        if start is not None
+        Actor.load(chain[0].actor).on("recovery")
+        if chain
         else Actor(user="unknown", surface="recovery")
     )
-    now = context.store.clock.now()
+    now = max(context.store.clock.now(), run.started_at)
     steps = recordings.steps_of(tx, run_id)
     for step in steps:
         if step.ended_at is None:

@@ -38,8 +38,22 @@ from tallystick.records import (
 Call = Callable[[Any], Any]
 """A model: a request as JSON values in, its answer out."""
 
+Check = Callable[[CompilationRequest, CompiledContext], None]
+"""Raises for a context that is not sent any more."""
+
 Render = Callable[[CompiledContext], Json]
 """Makes the request of a runtime from a compiled context."""
+
+
+class CheckedCall(NamedTuple):
+    """A model that is sent only contexts which pass a check of today."""
+
+    ask: Call
+    check: Check
+
+    def __call__(self, request: Any) -> Any:
+        """Return the answer of the model. Raises what it raises."""
+        return self.ask(request)
 
 
 def recipe_for(
@@ -110,6 +124,7 @@ def _call_facts(response: Json) -> dict[str, Json]:
     return {name: response[name] for name in ("usage", "cost", "model") if name in response}
 
 
+_TITLES = {"compiled": "compiled context", "compile_request": "request to compile"}
 _ONLY_ADDED = "this is what memory added to the request: the rest of it was not compiled"
 
 
@@ -152,6 +167,11 @@ def _exact(
     request = _payload(run, step, by_kind, "request")
     warnings: list[str] = []
     if "compiled" in by_kind and "compile_request" in by_kind:
+        if isinstance(call, CheckedCall):
+            call.check(
+                CompilationRequest.load(_payload(run, step, by_kind, "compile_request")),
+                CompiledContext.load(_payload(run, step, by_kind, "compiled")),
+            )
         warnings += _compare_recompiled(run, step, by_kind, counter)
     response = None if call is None else plain(call(json.loads(json.dumps(request))))
     return ReplayResult(
@@ -201,6 +221,8 @@ def _replay_with_changes(
     original = CompilationRequest.load(_payload(run, step, by_kind, "compile_request"))
     changed = _change_request(original, recipe)
     after = compiler.compile_context(changed, counter=counter)
+    if isinstance(call, CheckedCall):
+        call.check(changed, after)
     request = plain(render(after))
     response = None if call is None else plain(call(json.loads(json.dumps(request))))
     warnings = [] if before.coverage != "recalled" else [_ONLY_ADDED]
@@ -304,13 +326,14 @@ def _payload(run: RunRecord, step: StepRecord, by_kind: Mapping[str, StepEntry],
         raise NotReplayable(
             step.id,
             retention=run.retention,
-            missing=f"it recorded no {kind.replace('_', ' ')}",
+            missing=f"it recorded no {_TITLES.get(kind, kind)}",
+            hint="Choose a step that did.",
         )
     if entry.payload_state in {"not_kept", "erased"}:
         raise NotReplayable(
             step.id,
             retention=run.retention,
-            missing=f"its {kind.replace('_', ' ')} was {entry.payload_state.replace('_', ' ')}",
+            missing=f"its {_TITLES.get(kind, kind)} was {entry.payload_state.replace('_', ' ')}",
         )
     return entry.payload
 

@@ -33,7 +33,13 @@ from tallystick.errors import (
 from tallystick.recorder.chain import RunChain
 from tallystick.recorder.context import RecorderContext
 from tallystick.recorder.current import active_run, active_step, current_step
-from tallystick.recorder.payloads import Payload, Summary, storable_text
+from tallystick.recorder.payloads import (
+    Payload,
+    Summary,
+    metadata_of,
+    require_mapping,
+    storable_text,
+)
 from tallystick.recorder.pending import PendingRun, PendingRunEnd, PendingStep
 from tallystick.records import (
     Actor,
@@ -49,9 +55,7 @@ from tallystick.records import (
     StepKind,
     StepRecord,
     StepStatus,
-    json_bytes,
     microseconds,
-    require_json_size,
 )
 from tallystick.records.escaping import html_of
 from tallystick.storage.rows import journal
@@ -66,8 +70,9 @@ _MAX_CAUSES = 8
 
 
 _STEP_KINDS = frozenset(get_args(StepKind))
-_ENTRY_KINDS = frozenset(get_args(EntryKind))
-_STATUSES = frozenset(get_args(StepStatus))
+# A gap is counted, in words of ours: its summary stands in the chain, from which nothing goes.
+_ENTRY_KINDS = frozenset(get_args(EntryKind)) - {"gap"}
+_STATUSES = frozenset(get_args(StepStatus)) - {"running"}
 
 
 class _Recorded(ABC):
@@ -230,9 +235,9 @@ class Step(_Recorded):
         of whoever saw it happen, else it is now. Raises InvalidInput for a kind that there is not
         and for a time that cannot be, and RunClosed after the step ended.
         """
-        _require_one_of(_ENTRY_KINDS, kind, "kind")
+        require_recordable(kind)
         if summary is not None and not callable(summary):
-            _require_mapping(summary, "summary")
+            require_mapping(summary, "summary")
         run = self._run
         context = run.context
         full = context.backlog.full
@@ -295,8 +300,8 @@ class Step(_Recorded):
         RecorderError where an entry could not be stored: then the receipt exists, with an entry
         `gap`.
         """
-        _require_one_of(_STATUSES, status, "status")
-        _require_json(metadata)
+        require_ended(status)
+        metadata = metadata_of(metadata)
         end = time_of(self._run.context, "ended_at", ended_at, since=self.started_at)
         future = self._pending.close(status, metadata, wait=wait, at=end)
         self._on_end(self)
@@ -409,10 +414,8 @@ class Run(_Recorded):
         """
         _require_one_of(_STEP_KINDS, kind, "kind")
         start = time_of(self.context, "started_at", started_at, since=self.record.started_at)
-        for argument, text in (("name", name), ("parent", parent)):
-            if text is not None and not isinstance(text, str):
-                raise InvalidInput(f"`{argument}` takes a text.", argument=argument)
-        _require_json(metadata)
+        name, parent = _name_of("name", name), _name_of("parent", parent)
+        metadata = metadata_of(metadata)
         # Before the guard: in a forked child this raises, and the guard may be held for ever.
         store = self.context.store
         with self._guard:
@@ -423,10 +426,10 @@ class Run(_Recorded):
                 store.ids.new(),
                 self._chain.next_index(),
                 kind,
-                None if name is None else storable_text(name),
+                name,
                 parent,
-                metadata or {},
-                store.clock.now() if start is None else start,
+                metadata,
+                max(store.clock.now(), self.record.started_at) if start is None else start,
             )
             step = Step(self, pending, self._step_ended)
             self._chain.count_step()
@@ -489,7 +492,7 @@ class Run(_Recorded):
         None at once, for hooks that must not stall their caller; readers in this process see the
         end all the same. Ending twice returns the same foil.
         """
-        _require_one_of(_STATUSES, status, "status")
+        require_ended(status)
         future = self._close(status, wait=wait)
         if not wait:
             return None
@@ -571,9 +574,21 @@ def _require_one_of(words: frozenset[str], word: object, argument: str) -> None:
         )
 
 
-def _require_mapping(value: object, argument: str) -> None:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"`{argument}` takes a mapping.", argument=argument)
+def _name_of(argument: str, text: object) -> str | None:
+    """Return a name as it is stored. Raises InvalidInput for what is no text."""
+    if text is not None and not isinstance(text, str):
+        raise InvalidInput(f"`{argument}` takes a text.", argument=argument)
+    return None if text is None else storable_text(text)
+
+
+def require_recordable(kind: object) -> None:
+    """Raise InvalidInput for what is no kind of an entry that `record` takes."""
+    _require_one_of(_ENTRY_KINDS, kind, "kind")
+
+
+def require_ended(status: object) -> None:
+    """Raise InvalidInput for what is no status of a run or step that has ended."""
+    _require_one_of(_STATUSES, status, "status")
 
 
 def time_of(
@@ -590,22 +605,6 @@ def time_of(
             argument=argument,
         )
     return at
-
-
-def _require_json(metadata: Mapping[str, Any] | None) -> None:
-    """Raise InvalidInput for metadata that cannot be stored, which the end of the step would find
-    too late.
-    """
-    if not metadata:
-        return
-    _require_mapping(metadata, "metadata")
-    require_json_size("metadata", metadata)
-    try:
-        json_bytes(dict(metadata))
-    except TypeError:
-        raise InvalidInput(
-            "`metadata` is JSON: texts, numbers, lists and mappings.", argument="metadata"
-        ) from None
 
 
 def status_for(kind: type[BaseException] | None) -> StepStatus:

@@ -14,6 +14,7 @@ import json
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ from tallystick.errors import (
 )
 from tallystick.policy.redaction import Redactor
 from tallystick.recorder.answers import diff_lines
-from tallystick.recorder.payloads import PayloadRedactor, plain
+from tallystick.recorder.payloads import PayloadRedactor, plain, storable_text
 from tallystick.records import (
     Divergence,
     Json,
@@ -96,13 +97,16 @@ def _call_of(
                 missing=f"its {entry.kind.replace('_', ' ')} was "
                 f"{entry.payload_state.replace('_', ' ')}",
             )
+    response: Json = None if answer is None else answer.payload
+    if response is None and answer is not None and kind == "tool_call":
+        response = {"result": None}  # of a tool that gives nothing, and gave that
     error = failure.payload if failure is not None and isinstance(failure.payload, dict) else None
     return TapeCall(
         step_id=step.id,
         kind=kind,
         name=step.name,
         request=request.payload,
-        response=None if answer is None else answer.payload,
+        response=response,
         error=None
         if error is None
         else {name: str(error.get(name, "")) for name in ("type", "message")},
@@ -261,7 +265,7 @@ class Player:
         and NotReplayable.
         """
         answer = self.answer(call, errors=errors)
-        return answer.get("result") if isinstance(answer, dict) else answer
+        return answer.get("result", answer) if isinstance(answer, dict) else answer
 
     def finish(self) -> TapeReport:
         """End the play. Raises TapeDiverged where the agent left the tape, or left recorded calls
@@ -480,13 +484,15 @@ def _failure(kind: str, classes: tuple[type[Exception], ...]) -> type[RecordedFa
     is among `classes` or built in.
     """
     base = next((cls for cls in classes if cls.__name__ == kind), getattr(builtins, kind, None))
-    bases: tuple[type, ...] = (RecordedFailure,)
     if isinstance(base, type) and issubclass(base, Exception):
-        bases = (RecordedFailure, base)
-    try:
-        return type(kind, bases, {"__doc__": RecordedFailure.__doc__})
-    except TypeError:  # the layouts of the two bases conflict
-        return type(kind, (RecordedFailure,), {"__doc__": RecordedFailure.__doc__})
+        # The layouts of two bases may conflict, and a class may want more than a message.
+        with suppress(Exception):
+            both: type[RecordedFailure] = type(
+                kind, (RecordedFailure, base), {"__doc__": RecordedFailure.__doc__}
+            )
+            both(kind, "")
+            return both
+    return type(storable_text(kind), (RecordedFailure,), {"__doc__": RecordedFailure.__doc__})
 
 
 _MAX_PIECES = 16

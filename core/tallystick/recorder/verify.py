@@ -292,7 +292,7 @@ def _run_problems(
     start = next((entry for entry in chain if entry.event == "run.start"), None)
     if start is None:
         return [_problem(where, "its start is not in the journal")]
-    end = _end_of(chain)
+    end = end_of(chain)
     stated = {
         **start.details,
         "started_at": start.at,
@@ -417,7 +417,7 @@ def _step_problems(
     the one at the run's end.
     """
     with_receipt = {receipt.step_id for receipt in receipts}
-    end = _end_of(chain)
+    end = end_of(chain)
     problems = []
     for step in steps.values():
         if step.id in with_receipt:
@@ -434,7 +434,7 @@ def _step_problems(
     return problems
 
 
-def _end_of(chain: list[JournalEntry]) -> JournalEntry | None:
+def end_of(chain: list[JournalEntry]) -> JournalEntry | None:
     """Return the entry with which a run ended; None where it goes on, as after a process that was
     taken for dead.
     """

@@ -339,8 +339,6 @@ def _summary(compiled: CompiledContext) -> dict[str, Any]:
     return {
         "compiled_id": compiled.id,
         "coverage": compiled.coverage,
-        "stable_prefix_hash": compiled.stable_prefix_hash,
-        "volatile_suffix_hash": compiled.volatile_suffix_hash,
         "tokens": compiled.token_allocation.get("used", 0),
         "token_exact": compiled.token_exact,
         "decisions": [

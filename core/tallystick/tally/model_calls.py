@@ -7,10 +7,11 @@ cost and the provider's limits in its receipt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -22,6 +23,7 @@ from tallystick.ports import ModelEvent, ModelProvider, ModelResponse, ModelResp
 from tallystick.provider_errors import MODEL, sort_error
 from tallystick.recorder import current_step
 from tallystick.records import (
+    CompilationRequest,
     CompiledContext,
     ContextItem,
     JsonObject,
@@ -39,6 +41,7 @@ from tallystick.tokens.prices import cost_of
 
 if TYPE_CHECKING:
     from tallystick.recorder import Step
+    from tallystick.recorder.replay import CheckedCall
 
 Provider = Annotated[ModelProvider | str, SkipValidation]
 """A model of a provider, or the name of both."""
@@ -152,10 +155,13 @@ def replay_call(
     *,
     approval_token: str | None = None,
     piece: str = _PIECE,
-) -> Callable[[Any], JsonObject]:
+) -> CheckedCall:
     """Return what asks a model again, for a replay: by the rules over model calls, refused before
-    where the provider would refuse it, and for a person only, or with the approval of one.
+    where the provider would refuse it, for a person only, or with the approval of one, and nothing
+    of a memory that may not be seen any more.
     """
+
+    from tallystick.recorder.replay import CheckedCall
 
     def call(request: Any) -> JsonObject:
         cleaned = _allowed_request(
@@ -168,7 +174,7 @@ def replay_call(
         facts: JsonObject = {"usage": {**answer.usage}, "cost": cost.dump(), "model": answer.model}
         return {"answer": answer.recorded(), "native": body, **facts}
 
-    return call
+    return CheckedCall(call, partial(_require_current, view))
 
 
 def _allowed_request(
@@ -207,11 +213,30 @@ def _allowed_request(
     return cleaned
 
 
-def _require_rules_of_today(view: MemoryView, compiled: CompiledContext) -> None:
-    """Raise InvalidInput for a context that rules over items of today did not decide over, as one
-    that was recorded before they were given.
+def _require_current(
+    view: MemoryView, request: CompilationRequest | None, compiled: CompiledContext
+) -> None:
+    """Raise InvalidInput for a context that would not be compiled today: one that holds a memory
+    which its caller may not see any more, or that rules over items of today did not decide over.
     """
-    request = view._services.compile_requests.of(compiled)
+    from tallystick.memory.packs import hits_of
+
+    texts = {
+        item.id: item.content
+        for item in compiled.selected_items
+        if item.source_ref.uri == f"memory:{item.id}"
+    }
+    hits = hits_of(view._services.memory, view.actor, list(texts)) if texts else []
+    visible = {
+        hit.memory.id
+        for hit in hits
+        if hit.memory.state != "redacted" or hit.memory.content == texts[hit.memory.id]
+    }
+    if gone := sorted(texts.keys() - visible):
+        raise InvalidInput(
+            f"This context holds what was remembered as {', '.join(gone)}, which may not be seen "
+            "any more. Compile it again."
+        )
     if request is None:
         return
     decided = [rule.dump() for rule in request.policy_rules]
@@ -386,7 +411,7 @@ class _RecordedCall:
                 "The provider names the model, by which the rules decide: not `parameters`.",
                 argument="parameters",
             )
-        _require_rules_of_today(self.view, compiled)
+        _require_current(self.view, self.view._services.compile_requests.of(compiled), compiled)
         request = provider.render(compiled, model=self.model, **parameters)
         return _allowed_request(self.view, provider, self.model, request, token)
 

@@ -42,10 +42,10 @@ from tallystick.records import (
     Scope,
     StepId,
     StepRecord,
-    Texts,
     Verification,
     Words,
     checked_arguments,
+    tuple_of,
 )
 from tallystick.records.arguments import PAGE_BEFORE
 from tallystick.records.wire import PROCESS_ONLY
@@ -77,13 +77,14 @@ def enqueue_replay(
     """
     rewritten = [item for item, text in recipe.context_mutations.items() if text is not None]
     if rewritten:
-        # A queue holds ids, never what somebody wrote.
+        # A queue holds ids, never what a model is given.
         raise InvalidInput(
             "`recipe` replaces the text of an item, which no queue keeps: use replay, at once."
         )
     payload = {**recipe.dump(), "id": "", "notes": ""}
     digest = hashlib.sha256(ReplayRecipe.load(payload).dumps().encode()).hexdigest()
     store = services.store
+    kept = cast(JsonObject, services.memory.redactor.redact_json(recipe.dump()).value)
 
     def unit(tx: Connection) -> Job:
         services.gate.confirm(tx, actor, "write", scope)
@@ -92,7 +93,7 @@ def enqueue_replay(
             kind=REPLAY,
             subject_id=step_id,
             version=int(digest[:7], 16),
-            payload=recipe.dump(),
+            payload=kept,
             scope_id=scopes.ensure(tx, scope).id,
             actor=actor,
             job_id=store.ids.new(),
@@ -337,7 +338,7 @@ class BoundRecordings(Recordings):
         after: Count | None = None,
         limit: Limit = 100,
         newest: bool = False,
-        events: Texts = (),
+        events: Annotated[Sequence[str], tuple_of(Words)] = (),
     ) -> list[Activity]:
         """List what happened in the bound scope, in the order of time: captures, changes,
         decisions, refusals, each with the memory that it is about as far as this actor may see it.

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sqlalchemy import text as sql
 from tests.pages import every
 
 from tallystick.errors import (
@@ -33,6 +34,7 @@ from tallystick.tally.services import services_of
 from tallystick.testing import HashEmbedder
 
 OpenTally = Callable[..., Tally]
+SECRET = "ghp_" + "a1B2" * 9
 ALICE, BOB, ROOT = Actor(user="alice"), Actor(user="bob"), Actor(user="root", role="operator")
 SECOND = 1_000_000
 
@@ -673,6 +675,10 @@ def test_a_replay_waits_in_the_queue_and_is_made_as_whoever_asked(open_tally: Op
             tally.bind(BOB).recordings.replay_later(steps[0].id)
         with pytest.raises(InvalidInput, match="at once"):
             alice.recordings.replay_later(step.id, context_mutations={"a": "The heron sleeps."})
+        noted = alice.recordings.replay_later(steps[0].id, notes=f"with {SECRET}?")
+        with services_of(tally).store.database.read() as connection:
+            assert SECRET not in str(connection.execute(sql("SELECT payload FROM jobs")).all())
+        alice.jobs.cancel(noted.id, reason="r")
 
         tally.drain()
         done = alice.jobs.get(job.id)

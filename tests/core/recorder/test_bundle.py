@@ -293,3 +293,96 @@ def test_a_page_of_steps_begins_after_the_last_one(open_tally: OpenTally) -> Non
         assert [step.id for step in first] == ids[:3]
         assert [step.id for step in recorder.steps(run.id, after=first[-1].step_index)] == ids[3:]
         assert recorder.step_counts(bound.recordings.runs()) == {run.id: 7}
+
+
+def test_words_are_traced_whatever_letters_they_have(open_tally: OpenTally) -> None:
+    """A letter that folds to two stands for itself in the quote, and shifts nothing behind it."""
+    text = "İn der Straße " + "wohnt " * 20 + "der Reiher."
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder") as run, run.step("model_call") as step:
+            bound.compile([ContextItem(id="ask", kind="user_msg", content=text)], budget=500)
+        trace = bound.recordings.trace
+        assert text.startswith(trace(step.id, "Straße")[0].quote.removesuffix("…"))
+        assert trace(step.id, "STRASSE") == trace(step.id, "straße")
+        [found] = trace(step.id, "Der Reiher.")
+        assert found.quote == f"…{text[-71:]}"
+
+
+def test_metadata_are_those_of_the_moment_and_have_a_form_that_a_bundle_can_hold(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        metadata: dict[str, Any] = {"loss": float("nan"), "pair": (1, 2)}
+        with bound.run("coder", metadata={"loss": float("inf")}) as run:
+            step = run.step("model_call", metadata=metadata)
+            metadata["loss"] = "later"
+            assert step.step_record.metadata == {"loss": "NaN", "pair": [1, 2]}
+            step.end()
+        assert bound.recordings.run(run.id).metadata == {"loss": "Infinity"}
+        assert bound.recordings.step(step.id).metadata == {"loss": "NaN", "pair": [1, 2]}
+        assert verify_bundle(bound.recordings.export_receipt(run.id)).ok
+
+
+def test_no_receipt_has_a_digest_by_which_a_guess_of_a_text_could_be_tested(
+    open_tally: OpenTally,
+) -> None:
+    """The digest of a section is made of what is said alone, as of a request that is not kept."""
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with bound.run("coder", retention="metadata_only") as run, run.step("model_call"):
+            asked = ContextItem(id="ask", kind="user_msg", content="My number is 1234.")
+            compiled = bound.compile([asked], budget=500)
+        members = _members(bound.recordings.export_receipt(run.id))
+        assert not [
+            section.name
+            for section in compiled.sections
+            if any(section.digest.encode() in body for body in members.values())
+        ]
+
+
+def test_what_a_caller_says_never_stands_in_the_chain_itself(open_tally: OpenTally) -> None:
+    """The summary of a gap does, because it is ours: nobody else records one."""
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        run = bound.run("coder")
+        with pytest.raises(InvalidInput, match="`kind` takes one of"):
+            run.step("other").record("gap", summary={"said": "my words"})
+        run.end()
+        assert b"my words" not in b"".join(
+            _members(bound.recordings.export_receipt(run.id)).values()
+        )
+
+
+def test_what_has_ended_never_says_that_it_runs(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        run = tally.bind(OWNER).run("coder")
+        for handle in (run.step("other"), run):
+            with pytest.raises(InvalidInput, match="`status` takes one of"):
+                handle.end("running")
+            handle.end()
+
+
+@pytest.mark.parametrize("text", ["half \ud800", "\x00"])
+def test_names_that_no_database_stores_cost_no_step(open_tally: OpenTally, text: str) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OWNER)
+        with pytest.raises(InvalidInput, match="`run_id`"):
+            bound.run("coder", run_id=text)
+        with bound.run("coder") as run, run.step("other", name=text, parent=text):
+            pass
+        assert len(bound.recordings.receipts(run.id)) == 1
+
+
+@pytest.mark.parametrize("decisions", [5, "x", {"a": 1}, [5, [], ["only"], {}]])
+def test_no_summary_of_somebody_s_step_stands_in_the_way_of_who_asks_for_uses_of_a_memory(
+    open_tally: OpenTally, decisions: Any
+) -> None:
+    with open_tally() as tally:
+        ada, ben = tally.bind(Actor(user="ada")), tally.bind(Actor(user="ben"))
+        memory = ada.remember("The heron nests in March.")
+        with ben.run("coder") as run, run.step("other") as step:
+            step.record("compiled", summary={"decisions": decisions, "about": memory.id})
+        assert ada.recordings.uses(memory.id) == []
+        assert ada.inspect(memory.id).id == memory.id

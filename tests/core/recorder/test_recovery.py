@@ -146,3 +146,40 @@ def test_the_run_of_a_living_process_is_left_alone(open_tally: OpenTally) -> Non
             assert second.bind(OWNER).recordings.run(run_id).status == "running"
     with open_tally() as third:
         assert third.bind(OWNER).recordings.run(run_id).status == "interrupted"
+
+
+class SetClock:
+    """A clock that somebody sets."""
+
+    def __init__(self) -> None:
+        self.at = 1_800_000_000_000_000
+
+    def now(self) -> int:
+        return self.at
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_no_run_or_step_ends_before_it_began_or_begins_before_its_run(
+    open_tally: OpenTally, dies: bool
+) -> None:
+    """Also where the clock was set back meanwhile, by an hour."""
+    clock = SetClock()
+    tally = open_tally(clock=clock)
+    run = tally.bind(OWNER).run("coder")
+    run.step("model_call", name="before").record("request", {"prompt": "Mend it."})
+    clock.at -= 3_600_000_000
+    run.step("model_call", name="after").end()
+    if not dies:
+        run.end()
+    tally.close()
+    with open_tally(clock=clock) as tally:
+        recorder = tally.bind(OWNER).recordings
+        ended = recorder.run(run.id)
+        assert ended.status == ("interrupted" if dies else "completed")
+        for started_at, ended_at in (
+            (ended.started_at, ended.ended_at),
+            *((step.started_at, step.ended_at) for step in recorder.steps(run.id)),
+        ):
+            assert ended_at is not None
+            assert ended.started_at <= started_at <= ended_at
+        assert recorder.verify(run.id).ok

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tallystick import Actor, ContextItem, Tally
-from tallystick.errors import InvalidInput
+from tallystick.errors import InvalidInput, NotReplayable
 from tallystick.records import ReplayRecipe
 from tallystick.tally import BoundTally
 
@@ -142,3 +142,25 @@ def test_a_recipe_is_followed_as_it_is_and_on_another_step_too(open_sqlite: Open
         assert (again.recipe.without_sources, again.recipe.notes) == ((source,), "no heron")
         assert again.diff is not None
         assert len(again.diff.removed) == 1
+
+
+def test_a_replay_counts_tokens_as_a_compile_for_its_model_does(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        me = tally.bind(Actor(user="anna"))
+        with me.run("planner") as run, run.step("model_call") as step:
+            me.compile([ASK], budget=1_000, model="gpt-4")
+        other = me.compile([ASK], budget=1_000, model="gpt-4o")
+        again = me.recordings.replay(step.id, model_override="gpt-4o")
+        assert again.step_id is not None
+        assert me.recordings.compiled(again.step_id).compiled.token_method == other.token_method
+
+
+def test_a_step_that_compiled_nothing_says_so(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        me = tally.bind(Actor(user="anna"))
+        with me.run("planner") as run, run.step("model_call") as step:
+            step.record("request", {"messages": []})
+        with pytest.raises(NotReplayable) as refused:
+            me.recordings.preview_replay(step.id, token_budget=100)
+    assert "recorded no compiled context" in str(refused.value)
+    assert "Record with retention" not in str(refused.value)

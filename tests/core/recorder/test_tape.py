@@ -598,3 +598,31 @@ def test_a_changed_tape_is_refused_or_plays_what_it_says(
         assert changed != tape
         said = {json.dumps(call.response, sort_keys=True) for call in changed.calls}
         assert json.dumps(answers[0], sort_keys=True) in said
+
+
+@pytest.mark.parametrize("kind", ["ExceptionGroup", "UnicodeDecodeError", "a\x00b", "\ud800", ""])
+def test_a_failure_of_any_name_is_played_as_a_recorded_failure(
+    open_tally: OpenTally, kind: str
+) -> None:
+    """Also of a class that cannot be made of a message alone."""
+    with open_tally() as tally:
+        bound = tally.bind(OPERATOR)
+        with bound.run("clerk") as run, run.step("tool_call", name="refund") as step:
+            step.record("tool_call", {"arguments": {}})
+            step.record("error", {"type": kind, "message": "two of them failed"})
+        with pytest.raises(RecordedFailure, match="two of them failed"):
+            bound.recordings.player(run.id).tool("refund", {"arguments": {}})
+
+
+@pytest.mark.parametrize("result", [None, {"tons": 3}, {"result": None}, {"result": 3}, [], 0, ""])
+def test_a_result_that_an_own_loop_recorded_is_played_as_it_was(
+    open_tally: OpenTally, result: Any
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(OPERATOR)
+        with bound.run("clerk") as run, run.step("tool_call", name="weigh") as step:
+            step.record("tool_call", {"arguments": {}})
+            step.record("tool_result", result)
+        played = bound.recordings.player(run.id).tool("weigh", {"arguments": {}})
+    framed = isinstance(result, dict) and "result" in result
+    assert played == (result["result"] if framed else result)

@@ -508,3 +508,19 @@ def test_a_run_whose_row_is_not_readable_is_named(
 
         with pytest.raises(CorruptTally, match=run.id):
             tally.recordings.verify(run.id)
+
+
+def test_an_end_that_was_taken_from_the_row_of_a_run_is_found_after_the_next_opening(
+    recorded: Recorded, tmp_path: Path, open_sqlite: Callable[..., Tally]
+) -> None:
+    """Whoever opens the tally takes the run for one of a dead process, and does not end it anew."""
+    shutil.copytree(recorded.folder, tmp_path / "tally", dirs_exist_ok=True)
+    with closing(sqlite3.connect(tmp_path / "tally" / "tally.db")) as rows, rows:
+        rows.execute("UPDATE runs SET ended_at = NULL, status = 'running'")
+    for _ in range(2):
+        with open_sqlite() as tally:
+            answer = tally.recordings.verify(recorded.foil.run_id, foil=recorded.foil)
+            assert {problem.problem for problem in answer.problems} == {
+                "ended_at differs from what the journal says",
+                "status differs from what the journal says",
+            }

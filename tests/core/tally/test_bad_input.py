@@ -56,6 +56,9 @@ REFUSED: dict[str, Call] = {
     "a NUL in a key": lambda mine, one: mine.modify(
         one, tags=("t",), reason="r", idempotency_key="\x00"
     ),
+    "half of a character in an event": lambda mine, _: mine.recordings.activity(events=[HALF]),
+    "runs of a time far away": lambda mine, _: mine.recordings.runs_of([mine.scope], before=FAR),
+    "half of a character in the id of a run": lambda mine, _: mine.run("coder", run_id=HALF),
     "fewer than one": lambda mine, _: mine.memories(limit=0),
     "a state that there is not": lambda mine, _: mine.memories(states=["nope"]),  # type: ignore[list-item]
     "a state to explore that there is not": lambda mine, _: mine.explore(

@@ -14,6 +14,7 @@ from tallystick.memory import Put
 from tallystick.records import Actor, Erasure, PolicyRule, SourceRef
 from tallystick.storage.engine import containment
 from tallystick.storage.rows import journal
+from tallystick.storage.rows.recordings import READS
 from tallystick.storage.text import byte_search
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
@@ -424,3 +425,17 @@ def test_a_text_that_administration_holds_is_named_until_it_is_changed(
         root.spaces.update(space.scope, description="Boats.", reason="r")
         _erased(root, alice.remember("Another.").id)
         assert root.operator.prove_erased(memory, text=SECRET).holds
+
+
+@pytest.mark.parametrize("named", [5, None, "x", [{}, None, 5], {"a": 1}])
+def test_no_metadata_of_a_run_stand_in_the_way_of_an_erasure(
+    open_tally: OpenTally, named: object
+) -> None:
+    """Whatever somebody gives them under the name by which runs of learning say what they read."""
+    with open_tally() as tally:
+        memory = tally.bind(ALICE).remember(SECRET)
+        _run(tally.bind(Actor(user="ben")), "", metadata={READS: named})
+        erase = tally.bind(ROOT).operator.erase
+        token = erase([memory.id], reason="r").confirm_token
+        erase([memory.id], reason="r", mode="apply", confirm_token=token)
+        assert _with_text(tally, SECRET) == {}

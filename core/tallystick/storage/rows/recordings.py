@@ -444,14 +444,18 @@ def metadata_of(connection: Connection, run_id: str) -> dict[str, str]:
 
 def runs_that_read(connection: Connection, memory_ids: Iterable[str]) -> list[str]:
     """Return the runs whose metadata name one of these memories as read by a model (`READS`)."""
-    wanted = set(memory_ids)
+    wanted = list(memory_ids)
     query = select(_r.c.id, _r.c.metadata).where(
         _r.c.metadata.contains(json.dumps(READS), autoescape=True)
     )
+
+    def names_one(metadata: str) -> bool:
+        # Anybody may give a run metadata of any form under this key.
+        named = json.loads(metadata).get(READS)
+        return isinstance(named, list) and any(each in named for each in wanted)
+
     return [
-        row.id
-        for row in connection.execute(query.order_by(_r.c.id))
-        if not wanted.isdisjoint(json.loads(row.metadata).get(READS, ()))
+        row.id for row in connection.execute(query.order_by(_r.c.id)) if names_one(row.metadata)
     ]
 
 
