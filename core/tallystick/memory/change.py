@@ -514,7 +514,8 @@ def apply_changes(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     if not changed.content.strip():
         raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
     if (
-        changed.valid_from is not None
+        not {"valid_from", "valid_until"}.isdisjoint(changes)
+        and changed.valid_from is not None
         and changed.valid_until is not None
         and changed.valid_from >= changed.valid_until
     ):
@@ -670,8 +671,8 @@ def modify_many(
         arguments = dict(request)
         if idempotency_key is not None:
             arguments.setdefault("idempotency_key", f"{idempotency_key} {number}")
-        memory_id = str(arguments.pop("memory_id", ""))
-        reason = str(arguments.pop("reason", ""))
+        memory_id = str(arguments.pop("memory_id", None) or "")
+        reason = arguments.pop("reason", "")
         try:
             change = modify(memory_id, reason=reason, **arguments)
             results.append(Changed(id=memory_id, change=change))

@@ -260,7 +260,7 @@ def carry_out(
             reason,
             other_id=made_id,
             evidence=_evidence(write, proposal),
-            valid_from=_since(write, words, target),
+            valid_from=_since(words, target),
         )
         apply_correction(write, proposal.target, request)
     if (
@@ -293,16 +293,14 @@ def carry_out(
     return _move_proposal(write, proposal, state, reason=reason, words=words, made_id=made_id)
 
 
-def _since(
-    write: MemoryWrite, words: ProposalContent, target: memories.Stored | None
-) -> int | None:
-    """Return since when a replacement holds, never later than now: what is said of the future is
-    known from now on. A correction holds since ever, in place of what was never true.
+def _since(words: ProposalContent, target: memories.Stored | None) -> int | None:
+    """Return since when a correction holds: since ever, in place of what was never true. What is
+    replaced holds until its replacement does.
     """
-    if words.change == "corrects" and target is not None:
-        memory = target.memory
-        return memory.valid_from or memory.occurred_at or memory.created_at
-    return None if words.valid_from is None else min(words.valid_from, write.now)
+    if words.change != "corrects" or target is None:
+        return None
+    memory = target.memory
+    return memory.valid_from or memory.occurred_at or memory.created_at
 
 
 def _undo(write: MemoryWrite, proposal: Proposal, reason: str) -> Proposal:
@@ -391,6 +389,7 @@ def _make(
             "attributes": _inherited_attributes(origins) | attributes,
             "confidence": proposal.confidence,
             "occurred_at": words.occurred_at,
+            # What is said of the future is known from now on.
             "valid_from": None if words.valid_from is None else min(words.valid_from, write.now),
             "valid_until": words.valid_until or inherited.get("valid_until"),
         }
