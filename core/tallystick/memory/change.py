@@ -17,7 +17,7 @@ from tallystick.errors import (
     StateConflict,
     VersionConflict,
 )
-from tallystick.memory.conclusions import conclusions_of, settle_by_origins, withdraw_copies
+from tallystick.memory.conclusions import readable_conclusions, settle_by_origins, withdraw_copies
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.links import (
@@ -260,6 +260,10 @@ def _commit(
         call = IdempotentCall(current.scope, operation, idempotency_key, request)
         answered = call.read_answer(tx)
         if answered is not None:
+            if answered.get("derived"):
+                # The key is the scope's: the first call may be that of another actor.
+                seen = readable_conclusions(tx, context, actor, current)
+                answered["derived"] = [each for each in answered["derived"] if each in seen]
             return kind.load(answered)
         now = context.store.clock.now()
         result = apply(tx, current, now)
@@ -295,11 +299,7 @@ def forget_one(write: MemoryWrite, permitted: Permitted, reason: str) -> Forgott
         state="deleted",
         audit_id=audit_id,
         recoverable_until=_until(write.context, write.now),
-        derived=tuple(
-            each.memory.id
-            for each in conclusions_of(write.tx, current)
-            if write.context.gate.decide(write.tx, write.actor, "read", each.memory.scope).allowed
-        ),
+        derived=readable_conclusions(write.tx, write.context, write.actor, current),
     )
 
 
@@ -509,7 +509,7 @@ def apply_changes(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     """Return the memory with `changes`. Raises InvalidRecord and InvalidInput."""
     changed = memory.replace(**dict(changes))
     require_tags(changed.tags)
-    require_json_size("attributes", changed.attributes)
+    require_json_size("attributes", changed.attributes, finite="attributes" in changes)
     validate_attributes(changed.kind, changed.attributes)
     if not changed.content.strip():
         raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")

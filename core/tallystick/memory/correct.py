@@ -22,7 +22,7 @@ from tallystick.memory.change import (
     recover_memory,
     require_reason,
 )
-from tallystick.memory.conclusions import ORIGIN_GONE, conclusions_of, settle_by_origins
+from tallystick.memory.conclusions import ORIGIN_GONE, readable_conclusions, settle_by_origins
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import (
     MemoryWrite,
@@ -268,9 +268,7 @@ def affected_by(
             shared.append(other.memory.id)
     return Affected(
         sources=tuple(source.source_id for source in current.memory.sources),
-        derived=tuple(
-            each.memory.id for each in conclusions_of(connection, current) if each.doc in readable
-        ),
+        derived=readable_conclusions(connection, context, actor, current),
         shared=tuple(shared),
         links=tuple(links),
         elsewhere=len(linked) - len(readable),

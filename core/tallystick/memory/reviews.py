@@ -69,7 +69,7 @@ def list_proposals(
             stored = _visible(connection, context, actor, after)
             last = (stored.record.created_at, stored.record.id)
         page = proposals.of_scope(connection, scope, states, limit=limit, after=last)
-        shown = [_without_hidden_words(connection, context, actor, each.record) for each in page]
+        shown = [_as_it_stands(connection, context, actor, each.record) for each in page]
     context.gate.log_read(actor, "reviews", [scope], results=len(shown))
     return shown
 
@@ -79,7 +79,7 @@ def review_of(context: MemoryContext, actor: Actor, proposal_id: str) -> Reviewe
     with context.store.database.read() as connection:
         stored = _visible(connection, context, actor, proposal_id)
         entries = journal.about(connection, proposal_id)
-        record = _without_hidden_words(connection, context, actor, stored.record)
+        record = _as_it_stands(connection, context, actor, stored.record)
     context.gate.log_read(actor, "reviews", [record.scope], results=1)
     return Reviewed(
         proposal=record,
@@ -109,12 +109,15 @@ def _visible(
     return stored
 
 
-def _without_hidden_words(
+def _as_it_stands(
     connection: Connection, context: MemoryContext, actor: Actor, proposal: Proposal
 ) -> Proposal:
-    """Return a proposal as the actor may see it: without its words where one of the memories that
-    it was drawn from is gone or of a scope that is closed to the actor.
+    """Return a proposal as the actor may see it, and as it stands: without its words where one of
+    the memories that it was drawn from is gone or of a scope that is closed to the actor, and with
+    the reason `target_changed` where its target did since.
     """
+    if proposal.state in OPEN and _has_target(proposal) and _target_of(connection, proposal) is None:
+        proposal = proposal.model_copy(update={"reason": "target_changed"})
     for memory_id in proposal.derived_from:
         origin = memories.get(connection, memory_id, sources=False)
         if (
@@ -248,9 +251,7 @@ def carry_out(
     evidence and validity; what is withdrawn can be recovered.
     """
     made_id: str | None = None
-    target = None
-    if proposal.target is not None and proposal.action != "NONE":
-        target = _require_target(write, proposal)
+    target = _require_target(write, proposal) if _has_target(proposal) else None
     if proposal.action in ("ADD", "UPDATE", "CONTRADICTS", "RELATE"):
         made_id = _make(write, proposal, words, vector)
     if proposal.action == "UPDATE" and made_id != proposal.target:
@@ -340,14 +341,25 @@ def _undo(write: MemoryWrite, proposal: Proposal, reason: str) -> Proposal:
     return _move_proposal(write, proposal, "undone", reason=reason, before=_DONE)
 
 
+def _has_target(proposal: Proposal) -> bool:
+    return proposal.target is not None and proposal.action != "NONE"
+
+
+def _target_of(connection: Connection, proposal: Proposal) -> memories.Stored | None:
+    """Return the memory that a proposal is about while it is as it was then, else None."""
+    target = None if proposal.target is None else memories.get(connection, proposal.target)
+    is_as_it_was = (
+        target is not None
+        and target.memory.scope == proposal.scope
+        and target.memory.state == "active"
+        and target.memory.version == proposal.target_version
+    )
+    return target if is_as_it_was else None
+
+
 def _require_target(write: MemoryWrite, proposal: Proposal) -> memories.Stored:
-    target = None if proposal.target is None else memories.get(write.tx, proposal.target)
-    if (
-        target is None
-        or target.memory.scope != proposal.scope
-        or target.memory.state != "active"
-        or target.memory.version != proposal.target_version
-    ):
+    target = _target_of(write.tx, proposal)
+    if target is None:
         raise StateConflict(
             proposal.id,
             state=proposal.state,
