@@ -197,6 +197,10 @@ def correct(
         vector = context.vector_for(plan.after)
 
     def unit(tx: Connection) -> Correction:
+        context.visible(tx, actor, memory_id, _operation(request, None))
+        answered = call.read_answer(tx)
+        if answered is not None:
+            return Correction.load(answered)
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
         current = _plan(tx, context, actor, memory_id, request, if_version, write.now)
         confirmation.require(

@@ -116,7 +116,8 @@ def _as_it_stands(
     the memories that it was drawn from is gone or of a scope that is closed to the actor, and with
     the reason `target_changed` where its target did since.
     """
-    if proposal.state in OPEN and _has_target(proposal) and _target_of(connection, proposal) is None:
+    is_open = proposal.state in OPEN and _has_target(proposal)
+    if is_open and _target_of(connection, proposal) is None:
         proposal = proposal.model_copy(update={"reason": "target_changed"})
     for memory_id in proposal.derived_from:
         origin = memories.get(connection, memory_id, sources=False)
