@@ -8,6 +8,7 @@ once more inside the transaction that applies it; the token binds the two togeth
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -103,6 +104,7 @@ _IMPACT: Mapping[CorrectionKind, RecallImpact] = {
 }
 _TEXTS = ("content", "subject", "speaker", "category")
 _KEY = "attributes."
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _PLACEHOLDER = "[redacted]"
 
 
@@ -480,7 +482,7 @@ def _replace_at(value: Json, path: list[str], replacement: str, field: str) -> A
                     if rest
                     else replacement,
                 }
-    if isinstance(value, list) and head.isdigit() and int(head) < len(value):
+    if isinstance(value, list) and _INDEX.fullmatch(head) and int(head) < len(value):
         place = int(head)
         changed = _replace_at(value[place], rest, replacement, field) if rest else replacement
         return [*value[:place], changed, *value[place + 1 :]]

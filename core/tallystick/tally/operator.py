@@ -468,7 +468,8 @@ class Operator:
         many there are. Raises Denied, InvalidInput, StorageError.
         """
         gate, services = self._services.gate, self._services
-        exported = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+        named = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+        exported = list(dict.fromkeys(named))
         if mode == "preview":
             gate.admit(self.actor, "preview", self.scope)
             with gate.journaling(self.actor):

@@ -100,6 +100,8 @@ def test_a_hidden_memory_stays_hidden_when_its_text_is_redacted(open_tally: Open
         ("subject", "x" * 1_001, InvalidInput),
         ("content", "x" * 2_000_000, InvalidInput),
         ("attributes.status", "[redacted]", InvalidRecord),
+        ("attributes.steps.²", "[redacted]", InvalidInput),
+        ("attributes.steps.00", "[redacted]", InvalidInput),
     ],
 )
 def test_a_redaction_leaves_what_a_change_may_leave(
@@ -107,7 +109,9 @@ def test_a_redaction_leaves_what_a_change_may_leave(
 ) -> None:
     with open_tally() as tally:
         mine = tally.bind(ALICE)
-        task = mine.remember("Mend it.", kind="task", attributes={"status": "todo"}).id
+        task = mine.remember(
+            "Mend it.", kind="task", attributes={"status": "todo", "steps": ["a", "b", "c"]}
+        ).id
         with pytest.raises(error):
             mine.corrections.make(task, "redact", field=field, replacement=replacement, reason="r")
         assert mine.modify(task, tags=["soon"], reason="planned").status == "changed"
