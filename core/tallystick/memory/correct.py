@@ -606,7 +606,8 @@ def _apply(
         "after": after.state,
     }
     if request.correction == "redact":
-        details["field"] = request.field
+        # The chain keeps it for good: a path has keys, which somebody chose.
+        details["field"] = request.field.partition(".")[0]
     if plan.other is not None:
         details["other"] = plan.other.memory.id
         _link(write, plan, request, plan.other)

@@ -9,6 +9,7 @@ import pytest
 
 from tallystick.errors import InvalidInput, InvalidRecord, StateConflict
 from tallystick.records import Actor
+from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 
@@ -164,3 +165,13 @@ def test_a_forget_under_anothers_key_names_no_conclusion_of_his(open_tally: Open
         assert bob.forget(fact.id, **arguments).derived == ()
         with pytest.raises(InvalidInput, match="1,000"):
             bob.forget(fact.id, reason="moved", idempotency_key="k" * 1_001)
+
+
+def test_the_chain_keeps_no_key_of_an_attribute_that_was_redacted(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        note = mine.remember("She called.", attributes={"number of Ada Lovelace": "42"}).id
+        corrected(mine, note, "redact", field="attributes.number of Ada Lovelace")
+        with services_of(tally).store.database.read() as connection:
+            [entry] = [each for each in journal.about(connection, note) if "field" in each.details]
+        assert entry.details["field"] == "attributes"
