@@ -1,4 +1,6 @@
-"""Restore: each correction that lies on another is taken back by itself, and nothing else with it."""
+"""Restore: corrections that lie on one another are taken back one by one, and nothing else with
+them.
+"""
 
 from __future__ import annotations
 
