@@ -94,6 +94,16 @@ Words = Annotated[str, AfterValidator(_require_storable)]
 """A text that is stored as a name or label."""
 
 
+def _require_short(text: str) -> str:
+    if len(text) > LONGEST_NAME:
+        raise ValueError(f"has {len(text):,} characters, and may have {LONGEST_NAME:,}")
+    return text
+
+
+Name = Annotated[Words, AfterValidator(_require_short)]
+"""A name by which something is stored and looked up."""
+
+
 @dataclass(frozen=True)
 class _TupleOf(Wire):
     checked: Any
@@ -121,7 +131,7 @@ Texts = Annotated[Sequence[str], tuple_of(str)]
 Labels = Annotated[Sequence[str], tuple_of(Words)]
 """Same as Texts, for texts that are stored as labels."""
 
-Count = Annotated[int, Field(le=2**53 - 1), Wire(int)]
+Count = Annotated[int, Field(ge=-(2**53), le=2**53 - 1), Wire(int)]
 """A number of things at most, as every database can store it."""
 MOST_RESULTS = 1_000
 Limit = Annotated[int, Field(ge=1, le=MOST_RESULTS)]

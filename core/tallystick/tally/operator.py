@@ -136,10 +136,10 @@ class Operator:
 
     def erase_user(
         self,
-        user: Annotated[str, Field(description="The id under which the user acted.")],
+        user: Annotated[Words, Field(description="The id under which the user acted.")],
         *,
         organization: Annotated[
-            str | None, Field(description="The organization of the user; by default none.")
+            Words | None, Field(description="The organization of the user; by default none.")
         ] = None,
         shared: Annotated[
             erase_user.Shared,

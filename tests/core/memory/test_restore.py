@@ -5,15 +5,17 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tallystick.errors import InvalidInput, InvalidRecord, StateConflict
+from tallystick.errors import InvalidInput, InvalidRecord, NotFound, StateConflict
 from tallystick.records import Actor
 from tallystick.storage.rows import journal
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
+from tallystick.testing import StepClock
 
 OpenTally = Callable[..., Tally]
 ALICE = Actor(user="alice", projects={"apollo"})
@@ -177,3 +179,18 @@ def test_the_chain_keeps_no_key_of_an_attribute_that_was_redacted(open_tally: Op
         with services_of(tally).store.database.read() as connection:
             [entry] = [each for each in journal.about(connection, note) if "field" in each.details]
         assert entry.details["field"] == "attributes"
+
+
+def test_what_has_ended_is_read_by_no_path_before_it_is_forgotten_too(
+    open_tally: OpenTally,
+) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock, background=False) as tally:
+        mine = tally.bind(ALICE)
+        code = mine.remember("The code of today is 42.", expires_at=timedelta(days=1)).id
+        clock.advance(days=2)
+        with pytest.raises(NotFound):
+            mine.get(code)
+        [listed] = mine.memories()
+        assert (listed.id, listed.content) == (code, "")
+        assert not mine.inspect(code).shown
