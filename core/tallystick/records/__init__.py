@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         MemoryId,
         MemoryIds,
         MemoryOrSourceIds,
+        Name,
         Names,
         Persisted,
         ProposalId,

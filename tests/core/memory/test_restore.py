@@ -163,7 +163,7 @@ def test_a_forget_under_anothers_key_names_no_conclusion_of_his(open_tally: Open
         fact = apollo.remember("The deploy is on Friday.")
         own = tally.bind(ALICE).remember("So I am free on Monday.", derived_from=[fact.id])
         bob = tally.bind(Actor(user="bob", projects={"apollo"}), scope="project:apollo")
-        arguments = {"reason": "moved", "idempotency_key": "k"}
+        arguments: dict[str, Any] = {"reason": "moved", "idempotency_key": "k"}
         assert apollo.forget(fact.id, **arguments).derived == (own.id,)
         assert apollo.forget(fact.id, **arguments).derived == (own.id,)
         assert bob.forget(fact.id, **arguments).derived == ()
