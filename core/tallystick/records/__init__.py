@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         MemoryId,
         MemoryIds,
         MemoryOrSourceIds,
-        Name,
         Names,
         Persisted,
         ProposalId,
@@ -343,10 +342,9 @@ else:
         __name__,
         {
             "_base": "LONGEST_NAME MOST_RESULTS ApprovalId Count IdOf JobId JobIds Json JsonObject "
-            "Labels Limit MemoryId MemoryIds MemoryOrSourceIds Name Names Persisted ProposalId "
-            "Record RunId Several SourceId SourceIds StepId Texts Words bind_arguments "
-            "checked_arguments is_storable require_item_count require_json_size require_length "
-            "require_tags tuple_of",
+            "Labels Limit MemoryId MemoryIds MemoryOrSourceIds Names Persisted ProposalId Record "
+            "RunId Several SourceId SourceIds StepId Texts Words bind_arguments checked_arguments "
+            "is_storable require_item_count require_json_size require_length require_tags tuple_of",
             "canonical": "canonical_json commitment digest json_bytes part_key read_json "
             "strict_json text_digest",
             "context": "COVERAGE_TITLES Compaction CompilationDecision CompilationRequest "
@@ -557,7 +555,6 @@ __all__ = [
     "ModelToolCall",
     "Moment",
     "MomentField",
-    "Name",
     "Names",
     "NewMemory",
     "Occasion",

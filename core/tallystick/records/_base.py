@@ -94,16 +94,6 @@ Words = Annotated[str, AfterValidator(_require_storable)]
 """A text that is stored as a name or label."""
 
 
-def _require_short(text: str) -> str:
-    if len(text) > LONGEST_NAME:
-        raise ValueError(f"has {len(text):,} characters, and may have {LONGEST_NAME:,}")
-    return text
-
-
-Name = Annotated[Words, AfterValidator(_require_short)]
-"""A name by which something is stored and looked up."""
-
-
 @dataclass(frozen=True)
 class _TupleOf(Wire):
     checked: Any

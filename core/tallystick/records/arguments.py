@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from tallystick.records._base import JsonObject, Labels, Words
+from tallystick.records._base import LONGEST_NAME, JsonObject, Labels, Words
 from tallystick.records.kinds import Kinds
 from tallystick.records.memory import ScopeName, Scopes, States
 from tallystick.records.times import Occasion
@@ -27,6 +27,16 @@ ConfirmMode = Annotated[
 ]
 ConfirmToken = Annotated[str | None, Field(description="The token of the preview.")]
 Force = Annotated[bool, Field(description="Also what is pinned.")]
+
+
+def _require_short(text: str) -> str:
+    if len(text) > LONGEST_NAME:
+        raise ValueError(f"has {len(text):,} characters, and may have {LONGEST_NAME:,}")
+    return text
+
+
+Name = Annotated[Words, AfterValidator(_require_short)]
+"""A name by which something is stored and looked up."""
 
 
 def _require_path(place: str | os.PathLike[str]) -> str | os.PathLike[str]:

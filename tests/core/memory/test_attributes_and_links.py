@@ -259,7 +259,9 @@ def test_no_attribute_of_an_artifact_keeps_what_it_cites_from_being_forgotten(
     with open_tally() as tally:
         mine = tally.bind(ALICE)
         cited = mine.remember("The heron nests in March.").id
-        attributes: dict[str, Any] = {"sections": [{**section, "memories": [cited]}, "Summary", None]}
+        attributes: dict[str, Any] = {
+            "sections": [{**section, "memories": [cited]}, "Summary", None]
+        }
         mine.remember("A report.", kind="artifact", attributes=attributes, derived_from=[cited])
         mine.modify(cited, content="The heron nests in April.", reason="seen")
         assert mine.corrections.make(cited, "hide", reason="r").synthesis == ()
