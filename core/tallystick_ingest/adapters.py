@@ -125,16 +125,20 @@ def open_source(
 
 
 def allowed_path(settings: Settings, actor: Actor, path: str, *, argument: str) -> Path:
-    """Return a path without links, which this actor may have read. Raises InvalidInput."""
+    """Return a path without links, which this actor may have read. Raises InvalidInput, for others
+    than local ones the same for every path: it does not tell what is there.
+    """
     try:
         resolved = Path(path).expanduser().resolve()
     except (OSError, RuntimeError, ValueError) as error:
         # A link that leads to itself, a user whom nobody knows, a null.
-        text = f"`{argument}` is no path that can be read: {error}."
-        raise InvalidInput(text, argument=argument) from error
-    roots = [root.expanduser().resolve() for root in settings.source_roots]
-    if any(resolved.is_relative_to(root) for root in roots) or is_local(actor):
-        return resolved
+        if is_local(actor):
+            text = f"`{argument}` is no path that can be read: {error}."
+            raise InvalidInput(text, argument=argument) from error
+    else:
+        roots = [root.expanduser().resolve() for root in settings.source_roots]
+        if any(resolved.is_relative_to(root) for root in roots) or is_local(actor):
+            return resolved
     raise InvalidInput(
         f"`{argument}` is outside of what may be read from here. Who runs the tally lists folders "
         "in the setting `source_roots`.",

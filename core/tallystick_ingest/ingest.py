@@ -249,7 +249,7 @@ class Ingest(Part):
     def replay(
         self,
         import_id: ImportId,
-        record_id: Annotated[str, Field(description="The record, as its source names it.")],
+        record_id: Annotated[Words, Field(description="The record, as its source names it.")],
         *,
         from_version: Annotated[
             str | None, Field(description="From this version on, where the source has several.")

@@ -99,6 +99,7 @@ def plan(
         return _plan_proposals(connection, context, actor, selection)
     counts: Counter[Outcome] = Counter()
     entries: list[JournalEntry] = []
+    now = context.store.clock.now()
     first = journal_reading.sequence_at(connection, selection.since) - 1
     for entry in journal_reading.after(
         connection, first, events=EVENTS, limit=50 * _MOST, newest=True
@@ -113,7 +114,7 @@ def plan(
             counts["changed_since"] += 1
         elif not (
             _may(connection, context, actor, stored.memory.scope)
-            and may_undo(connection, stored, entry)
+            and may_undo(connection, context, actor, stored, entry, now)
         ):
             counts["refused"] += 1
         else:
@@ -181,7 +182,12 @@ def take_back(
         for entry in chosen.entries:
             stored = memories.get(tx, str(entry.subject_id))
             assert stored is not None
-            undo(write, stored, entry, reason=reason, vector=vectors.get(entry.audit_id))
+            # What came back just before may say the same.
+            if may_undo(tx, context, actor, stored, entry, now):
+                undo(write, stored, entry, reason=reason, vector=vectors.get(entry.audit_id))
+            elif undone := would_undo(stored.memory, entry):
+                chosen.counts[undone] -= 1
+                chosen.counts["refused"] += 1
         return chosen
 
     with context.gate.journaling(actor):

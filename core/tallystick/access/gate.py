@@ -529,7 +529,9 @@ def _sees(gate: Gate, connection: Connection, actor: Actor, match: IdMatch) -> b
 
 
 UNREADABLE = ("deleted", "hidden")
-"""States in which no path gives the text, until the memory is back."""
+"""States in which no path gives the text, until the memory is back. Nor does one give it once its
+end has passed, whether or not it was forgotten since.
+"""
 
 
 def visible_docs(
@@ -554,6 +556,7 @@ def visible_docs(
         entry.doc
         for entry in entries
         if entry.memory.state not in UNREADABLE
+        and not is_expired(entry.memory.expires_at, now)
         and (entry.memory.state != "superseded" or entry.doc in heads)
     }
 

@@ -6,7 +6,8 @@ from tallystick.loading import late_names
 
 if TYPE_CHECKING:
     from tallystick.memory.access_preview import preview_access, preview_member
-    from tallystick.memory.change import forget, modify, modify_many, recover
+    from tallystick.memory.change import forget, modify, recover
+    from tallystick.memory.change_many import modify_many
     from tallystick.memory.context import MemoryContext
     from tallystick.memory.contradictions import pairs_among
     from tallystick.memory.correct import CorrectionRequest
@@ -29,7 +30,8 @@ else:
         __name__,
         {
             "access_preview": "preview_access preview_member",
-            "change": "forget modify modify_many recover",
+            "change": "forget modify recover",
+            "change_many": "modify_many",
             "context": "MemoryContext",
             "contradictions": "pairs_among",
             "correct": "CorrectionRequest",

@@ -77,14 +77,26 @@ def _citing(connection: Connection, cited: memories.Stored) -> Iterator[_Citing]
         listed: Any = stored.memory.attributes.get(SECTIONS)
         if stored.memory.kind != "artifact" or not isinstance(listed, list):
             continue
-        sections = [
-            each
-            for each in listed
-            if isinstance(each, dict) and cited.memory.id in each.get("memories", ())
-        ]
+        sections = [each for each in listed if _cites(each, cited.memory.id)]
         if sections and stored.memory.state != "deleted":
             yield _Citing(
                 stored,
                 tuple(each["number"] for each in sections),
                 tuple(" / ".join(each["path"]) for each in sections),
             )
+
+
+def _cites(section: Any, memory_id: str) -> bool:
+    """Return True for a section as a synthesis writes it that cites a memory. Attributes are
+    anybody's: what has another shape keeps no memory from being changed.
+    """
+    if not isinstance(section, dict):
+        return False
+    cited, path = section.get("memories"), section.get("path")
+    return (
+        isinstance(cited, list)
+        and memory_id in cited
+        and isinstance(section.get("number"), int)
+        and isinstance(path, list)
+        and all(isinstance(title, str) for title in path)
+    )

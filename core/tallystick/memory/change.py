@@ -4,20 +4,17 @@ event, and every old version stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from tallystick.access import is_expired
 from tallystick.errors import (
-    Conflict,
-    Denied,
     InvalidInput,
-    NotFound,
     StateConflict,
     VersionConflict,
 )
-from tallystick.memory.conclusions import conclusions_of, settle_by_origins, withdraw_copies
+from tallystick.memory.conclusions import readable_conclusions, settle_by_origins, withdraw_copies
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.fields import STORE_ITEM
 from tallystick.memory.links import (
@@ -34,7 +31,6 @@ from tallystick.records import (
     AccessKind,
     Actor,
     Change,
-    Changed,
     Forgotten,
     JsonObject,
     Memory,
@@ -260,6 +256,10 @@ def _commit(
         call = IdempotentCall(current.scope, operation, idempotency_key, request)
         answered = call.read_answer(tx)
         if answered is not None:
+            if answered.get("derived"):
+                # The key is the scope's: the first call may be that of another actor.
+                seen = readable_conclusions(tx, context, actor, current)
+                answered["derived"] = [each for each in answered["derived"] if each in seen]
             return kind.load(answered)
         now = context.store.clock.now()
         result = apply(tx, current, now)
@@ -295,11 +295,7 @@ def forget_one(write: MemoryWrite, permitted: Permitted, reason: str) -> Forgott
         state="deleted",
         audit_id=audit_id,
         recoverable_until=_until(write.context, write.now),
-        derived=tuple(
-            each.memory.id
-            for each in conclusions_of(write.tx, current)
-            if write.context.gate.decide(write.tx, write.actor, "read", each.memory.scope).allowed
-        ),
+        derived=readable_conclusions(write.tx, write.context, write.actor, current),
     )
 
 
@@ -509,12 +505,13 @@ def apply_changes(memory: Memory, changes: Mapping[str, Any]) -> Memory:
     """Return the memory with `changes`. Raises InvalidRecord and InvalidInput."""
     changed = memory.replace(**dict(changes))
     require_tags(changed.tags)
-    require_json_size("attributes", changed.attributes)
+    require_json_size("attributes", changed.attributes, finite="attributes" in changes)
     validate_attributes(changed.kind, changed.attributes)
     if not changed.content.strip():
         raise InvalidInput("`content` is empty. To take a memory out of recall, forget it.")
     if (
-        changed.valid_from is not None
+        not {"valid_from", "valid_until"}.isdisjoint(changes)
+        and changed.valid_from is not None
         and changed.valid_until is not None
         and changed.valid_from >= changed.valid_until
     ):
@@ -642,57 +639,3 @@ def recover_memory(
 
 def _until(context: MemoryContext, forgotten_at: int | None) -> int | None:
     return None if forgotten_at is None else forgotten_at + context.forget_window_us
-
-
-def modify_many(
-    context: MemoryContext,
-    actor: Actor,
-    items: Iterable[Mapping[str, Any]],
-    *,
-    modify: Callable[..., Change],
-    idempotency_key: str | None,
-) -> list[Changed]:
-    """Call `modify` with each mapping of arguments; return the results in order.
-
-    A refusal is returned in its place. Under an `idempotency_key` each item has a key of its own,
-    so that a call that was cut off resumes, and the answer of a finished call is returned again.
-    Raises IdempotencyMismatch.
-    """
-    requests = [dict(item) for item in items]
-    database = context.store.database
-    call = IdempotentCall(actor.private_scope, "modify_many", idempotency_key, requests)
-    with database.read() as connection:
-        first_answer = call.read_answer(connection)
-    if first_answer is not None:
-        return [Changed.load(changed) for changed in first_answer["changed"]]
-    results = []
-    for number, request in enumerate(requests):
-        arguments = dict(request)
-        if idempotency_key is not None:
-            arguments.setdefault("idempotency_key", f"{idempotency_key} {number}")
-        memory_id = str(arguments.pop("memory_id", ""))
-        reason = str(arguments.pop("reason", ""))
-        try:
-            change = modify(memory_id, reason=reason, **arguments)
-            results.append(Changed(id=memory_id, change=change))
-        except (InvalidInput, NotFound, Denied, Conflict) as error:
-            results.append(_refusal(memory_id, error))
-    if idempotency_key is not None:
-        answer = {"changed": [result.dump() for result in results]}
-        database.write(
-            lambda tx: call.keep(tx, answer, at=context.store.clock.now()),
-            name="modify_many.answer",
-            writes=Writes.of(actor.private_scope),
-        )
-    return results
-
-
-def _refusal(memory_id: str, error: Exception) -> Changed:
-    conflict = error if isinstance(error, VersionConflict) else None
-    return Changed(
-        id=memory_id,
-        error=type(error).__name__,
-        message=str(error),
-        expected=None if conflict is None else conflict.expected,
-        actual=None if conflict is None else conflict.actual,
-    )

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tallystick.memory.context import Write, is_made_by_extension
-from tallystick.records import JournalEntry, Memory
+from tallystick.memory.context import MemoryContext, Write, is_made_by_extension
+from tallystick.records import Actor, JournalEntry, Memory
 from tallystick.storage import Connection
 from tallystick.storage.rows import (
     edges,
@@ -46,6 +46,17 @@ def conclusions_of(connection: Connection, stored: memories.Stored) -> list[memo
         and not is_made_by_extension(found[doc].memory)
         and not _is_promoted(connection, stored, found[doc])
     ]
+
+
+def readable_conclusions(
+    connection: Connection, context: MemoryContext, actor: Actor, stored: memories.Stored
+) -> tuple[str, ...]:
+    """Return the ids of the memories concluded from one that an actor may read."""
+    return tuple(
+        each.memory.id
+        for each in conclusions_of(connection, stored)
+        if context.gate.decide(connection, actor, "read", each.memory.scope).allowed
+    )
 
 
 def follow_origins(write: Write, origin: memories.Stored, after: Memory) -> None:

@@ -8,6 +8,7 @@ once more inside the transaction that applies it; the token binds the two togeth
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,11 +18,12 @@ from tallystick.errors import InvalidInput, StateConflict, VersionConflict
 from tallystick.memory.artifacts import cited_in
 from tallystick.memory.change import (
     SHARED,
+    apply_changes,
     follow,
     recover_memory,
     require_reason,
 )
-from tallystick.memory.conclusions import ORIGIN_GONE, conclusions_of, settle_by_origins
+from tallystick.memory.conclusions import ORIGIN_GONE, readable_conclusions, settle_by_origins
 from tallystick.memory.context import MemoryContext
 from tallystick.memory.memory_write import (
     MemoryWrite,
@@ -70,7 +72,7 @@ _TOUCHES: Mapping[CorrectionKind, tuple[str, ...]] = {
     ),
     "delete": ("state",),
 }
-"""The fields that a correction changes, and `restore` puts back as they were."""
+"""The fields that a correction may change."""
 
 _FROM: Mapping[CorrectionKind, tuple[MemoryState, ...]] = {
     "mark_wrong": ("active", "superseded", "duplicate", "redacted"),
@@ -101,6 +103,8 @@ _IMPACT: Mapping[CorrectionKind, RecallImpact] = {
     "restore": "returns",
 }
 _TEXTS = ("content", "subject", "speaker", "category")
+_KEY = "attributes."
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
 _PLACEHOLDER = "[redacted]"
 
 
@@ -195,6 +199,10 @@ def correct(
         vector = context.vector_for(plan.after)
 
     def unit(tx: Connection) -> Correction:
+        context.visible(tx, actor, memory_id, _operation(request, None))
+        answered = call.read_answer(tx)
+        if answered is not None:
+            return Correction.load(answered)
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
         current = _plan(tx, context, actor, memory_id, request, if_version, write.now)
         confirmation.require(
@@ -266,9 +274,7 @@ def affected_by(
             shared.append(other.memory.id)
     return Affected(
         sources=tuple(source.source_id for source in current.memory.sources),
-        derived=tuple(
-            each.memory.id for each in conclusions_of(connection, current) if each.doc in readable
-        ),
+        derived=readable_conclusions(connection, context, actor, current),
         shared=tuple(shared),
         links=tuple(links),
         elsewhere=len(linked) - len(readable),
@@ -353,9 +359,9 @@ def _plan(
 
 
 def _impact(request: CorrectionRequest, after: Memory) -> RecallImpact:
-    if request.correction == "redact":
+    if request.correction == "redact" and after.state != "hidden":
         return "metadata_only" if after.state == "redacted" else "field_redacted"
-    if request.correction == "restore" and after.state not in (
+    if request.correction in ("restore", "redact") and after.state not in (
         "active",
         "superseded",
         "duplicate",
@@ -421,6 +427,8 @@ def _after(
         update["valid_until"] = (
             since if memory.valid_until is None else min(since, memory.valid_until)
         )
+        if since > now:
+            update["state"] = memory.state  # it holds until then
     elif request.correction == "mark_sensitive":
         update["attributes"] = {
             **memory.attributes,
@@ -428,7 +436,10 @@ def _after(
             "local_only": True,
         }
     elif request.correction == "redact":
-        update |= _redaction(memory, request.field, request.replacement)
+        redaction = _redaction(memory, request.field, request.replacement)
+        changed = apply_changes(memory, redaction)
+        context.require_content(changed.content)
+        return changed.model_copy(update={"corrected": "redact"})
     return memory.model_copy(update=update)
 
 
@@ -438,8 +449,9 @@ def _redaction(memory: Memory, field: str, replacement: str) -> dict[str, Any]:
     redacted = tuple(dict.fromkeys((*memory.redacted, field)))
     if head in _TEXTS and not rest:
         update: dict[str, Any] = {head: replacement, "redacted": redacted}
-        # Without its text a memory is metadata.
-        return {**update, "state": "redacted"} if head == "content" else update
+        # Without its text a memory is metadata; a hidden one stays hidden.
+        withheld = head == "content" and memory.state != "hidden"
+        return {**update, "state": "redacted"} if withheld else update
     if head == "tags" and not rest:
         return {"tags": (), "redacted": redacted}
     if head == "attributes" and rest:
@@ -470,7 +482,7 @@ def _replace_at(value: Json, path: list[str], replacement: str, field: str) -> A
                     if rest
                     else replacement,
                 }
-    if isinstance(value, list) and head.isdigit() and int(head) < len(value):
+    if isinstance(value, list) and _INDEX.fullmatch(head) and int(head) < len(value):
         place = int(head)
         changed = _replace_at(value[place], rest, replacement, field) if rest else replacement
         return [*value[:place], changed, *value[place + 1 :]]
@@ -488,20 +500,12 @@ def _restore(
         raise StateConflict(memory.id, state=memory.state, reason="it stands under no correction")
     if under == ORIGIN_GONE:
         return _accept_conclusion(current)
-    before = memory_versions.earlier_body(
-        connection,
-        current.doc,
-        memory.version,
-        # It may have been forgotten and recovered in between: that is no state to go back to.
-        lambda body: body["state"] != "deleted" and body.get("corrected") != under,
-    )
-    if before is None:
+    stood = _stood_before(connection, current)
+    if stood is None:
         raise StateConflict(
             memory.id, state=memory.state, reason="what stood there before was erased"
         )
-    stood = Memory.load({**memory.model_dump(), **before})
-    restored_fields = {name: getattr(stood, name) for name in (*_TOUCHES[under], "corrected")}
-    after = memory.model_copy(update=restored_fields)
+    after = _take_back(memory, under, stood)
     origin = edges.sharing(connection, current.doc).origin
     if origin is not None:
         # A shared copy has the text of its origin, which may have been redacted in between.
@@ -524,6 +528,59 @@ def _restore(
                 hint="Use that one, or forget it first.",
             )
     return settle_by_origins(connection, current, after)
+
+
+def _stood_before(connection: Connection, current: memories.Stored) -> Memory | None:
+    """Return a memory as it was before the latest of its corrections that hold; None once that was
+    erased.
+
+    Corrections lie on one another. A version does not say whether it made one or took one back: the
+    upper one was taken back where to take it back would change nothing. What was forgotten and
+    recovered in between is no state to go back to.
+    """
+    held: list[Memory] = []
+    for version in memory_versions.versions_of(connection, current.doc):
+        if version.body is None:
+            held = []
+        elif version.body["state"] != "deleted":
+            bare = {"corrected": None, "redacted": ()}
+            after = Memory.load({**current.memory.model_dump(), **bare, **version.body})
+            while len(held) > 1 and _is_taken_back(after, held[-1].corrected, held[-2]):
+                held.pop()
+            if held and held[-1].corrected == after.corrected:
+                held.pop()
+            held.append(after)
+    return held[-2] if len(held) > 1 else None
+
+
+def _is_taken_back(after: Memory, under: str | None, stood: Memory) -> bool:
+    if after.corrected is None or under == after.corrected:
+        return under is not None and after.corrected is None
+    return after.corrected == stood.corrected and _take_back(after, under, stood) == after
+
+
+def _take_back(memory: Memory, under: str | None, stood: Memory) -> Memory:
+    """Return a memory with what a correction changed put back as it stood; what else was changed
+    since stays.
+    """
+    update: dict[str, Any] = {"state": stood.state, "corrected": stood.corrected}
+    keys: set[str] = {"sensitivity", "local_only"} if under == "mark_sensitive" else set()
+    if under == "redact":
+        paths = set(memory.redacted).difference(stood.redacted)
+        update |= {"redacted": stood.redacted}
+        update |= {path: getattr(stood, path) for path in paths if not path.startswith(_KEY)}
+        keys = {
+            name
+            for name in stood.attributes
+            if any(f"{path}.".startswith(f"{_KEY}{name}.") for path in paths)
+        }
+    elif under in ("mark_stale", "supersede"):
+        update["valid_until"] = stood.valid_until
+    if keys:
+        kept = {name: value for name, value in memory.attributes.items() if name not in keys}
+        back = {name: value for name, value in stood.attributes.items() if name in keys}
+        update["attributes"] = {**kept, **back}
+    return memory.model_copy(update=update)
 
 
 def _accept_conclusion(current: memories.Stored) -> Memory:
@@ -549,7 +606,8 @@ def _apply(
         "after": after.state,
     }
     if request.correction == "redact":
-        details["field"] = request.field
+        # The chain keeps it for good: a path has keys, which somebody chose.
+        details["field"] = request.field.partition(".")[0]
     if plan.other is not None:
         details["other"] = plan.other.memory.id
         _link(write, plan, request, plan.other)

@@ -86,6 +86,8 @@ def forget_matching(
     arguments: list[Json] = [request.query, reason, request.threshold, limit, confirm_token]
     if request.filters:
         arguments.append(request.filters)
+    # Matched before the answer is looked for: once the same call has forgotten, nothing matches.
+    matches, complete = _matches(context, actor, scope, request, limit)
     with context.store.database.read() as connection:
         row = next(iter(scopes.find(connection, [scope])), None)
         call = IdempotentCall(
@@ -94,10 +96,9 @@ def forget_matching(
             idempotency_key if mode == "apply" else None,
             arguments,
         )
-        answered = None if row is None else call.read_answer(connection)
+        answered = call.read_answer(connection)
         if answered is not None:
             return Forgetting.load(answered)
-    matches, complete = _matches(context, actor, scope, request, limit)
     chosen = [match for match in matches if match.action == "forget"]
     preview: Json = [[match.id, match.version] for match in chosen]
     now = context.store.clock.now()
@@ -116,6 +117,9 @@ def forget_matching(
 
     def unit(tx: Connection) -> Forgetting:
         context.gate.confirm(tx, actor, "delete", scope)
+        answered = call.read_answer(tx)
+        if answered is not None:
+            return Forgetting.load(answered)
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
         results = tuple(_forget_match(write, match, reason) for match in chosen)
         result = Forgetting(mode="apply", matches=matches, complete=complete, results=results)

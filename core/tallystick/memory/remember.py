@@ -198,7 +198,7 @@ def check_new(context: MemoryContext, item: NewMemory) -> None:
         raise InvalidInput("There is nothing to remember: `content` is empty.", argument="content")
     context.require_content(item.content)
     require_tags(item.tags)
-    require_json_size("attributes", item.attributes)
+    require_json_size("attributes", item.attributes, finite=True)
     _check_entities(item)
     if item.kind not in KINDS or KINDS[item.kind] is not None:  # most kinds take any attributes
         validate_attributes(item.kind, item.attributes)

@@ -69,7 +69,7 @@ def list_proposals(
             stored = _visible(connection, context, actor, after)
             last = (stored.record.created_at, stored.record.id)
         page = proposals.of_scope(connection, scope, states, limit=limit, after=last)
-        shown = [_without_hidden_words(connection, context, actor, each.record) for each in page]
+        shown = [_as_it_stands(connection, context, actor, each.record) for each in page]
     context.gate.log_read(actor, "reviews", [scope], results=len(shown))
     return shown
 
@@ -79,7 +79,7 @@ def review_of(context: MemoryContext, actor: Actor, proposal_id: str) -> Reviewe
     with context.store.database.read() as connection:
         stored = _visible(connection, context, actor, proposal_id)
         entries = journal.about(connection, proposal_id)
-        record = _without_hidden_words(connection, context, actor, stored.record)
+        record = _as_it_stands(connection, context, actor, stored.record)
     context.gate.log_read(actor, "reviews", [record.scope], results=1)
     return Reviewed(
         proposal=record,
@@ -109,12 +109,16 @@ def _visible(
     return stored
 
 
-def _without_hidden_words(
+def _as_it_stands(
     connection: Connection, context: MemoryContext, actor: Actor, proposal: Proposal
 ) -> Proposal:
-    """Return a proposal as the actor may see it: without its words where one of the memories that
-    it was drawn from is gone or of a scope that is closed to the actor.
+    """Return a proposal as the actor may see it, and as it stands: without its words where one of
+    the memories that it was drawn from is gone or of a scope that is closed to the actor, and with
+    the reason `target_changed` where its target did since.
     """
+    is_open = proposal.state in OPEN and _has_target(proposal)
+    if is_open and _target_of(connection, proposal) is None:
+        proposal = proposal.model_copy(update={"reason": "target_changed"})
     for memory_id in proposal.derived_from:
         origin = memories.get(connection, memory_id, sources=False)
         if (
@@ -248,9 +252,7 @@ def carry_out(
     evidence and validity; what is withdrawn can be recovered.
     """
     made_id: str | None = None
-    target = None
-    if proposal.target is not None and proposal.action != "NONE":
-        target = _require_target(write, proposal)
+    target = _require_target(write, proposal) if _has_target(proposal) else None
     if proposal.action in ("ADD", "UPDATE", "CONTRADICTS", "RELATE"):
         made_id = _make(write, proposal, words, vector)
     if proposal.action == "UPDATE" and made_id != proposal.target:
@@ -260,7 +262,7 @@ def carry_out(
             reason,
             other_id=made_id,
             evidence=_evidence(write, proposal),
-            valid_from=_since(write, words, target),
+            valid_from=_since(words, target),
         )
         apply_correction(write, proposal.target, request)
     if (
@@ -293,16 +295,14 @@ def carry_out(
     return _move_proposal(write, proposal, state, reason=reason, words=words, made_id=made_id)
 
 
-def _since(
-    write: MemoryWrite, words: ProposalContent, target: memories.Stored | None
-) -> int | None:
-    """Return since when a replacement holds, never later than now: what is said of the future is
-    known from now on. A correction holds since ever, in place of what was never true.
+def _since(words: ProposalContent, target: memories.Stored | None) -> int | None:
+    """Return since when a correction holds: since ever, in place of what was never true. What is
+    replaced holds until its replacement does.
     """
-    if words.change == "corrects" and target is not None:
-        memory = target.memory
-        return memory.valid_from or memory.occurred_at or memory.created_at
-    return None if words.valid_from is None else min(words.valid_from, write.now)
+    if words.change != "corrects" or target is None:
+        return None
+    memory = target.memory
+    return memory.valid_from or memory.occurred_at or memory.created_at
 
 
 def _undo(write: MemoryWrite, proposal: Proposal, reason: str) -> Proposal:
@@ -342,14 +342,25 @@ def _undo(write: MemoryWrite, proposal: Proposal, reason: str) -> Proposal:
     return _move_proposal(write, proposal, "undone", reason=reason, before=_DONE)
 
 
+def _has_target(proposal: Proposal) -> bool:
+    return proposal.target is not None and proposal.action != "NONE"
+
+
+def _target_of(connection: Connection, proposal: Proposal) -> memories.Stored | None:
+    """Return the memory that a proposal is about while it is as it was then, else None."""
+    target = None if proposal.target is None else memories.get(connection, proposal.target)
+    is_as_it_was = (
+        target is not None
+        and target.memory.scope == proposal.scope
+        and target.memory.state == "active"
+        and target.memory.version == proposal.target_version
+    )
+    return target if is_as_it_was else None
+
+
 def _require_target(write: MemoryWrite, proposal: Proposal) -> memories.Stored:
-    target = None if proposal.target is None else memories.get(write.tx, proposal.target)
-    if (
-        target is None
-        or target.memory.scope != proposal.scope
-        or target.memory.state != "active"
-        or target.memory.version != proposal.target_version
-    ):
+    target = _target_of(write.tx, proposal)
+    if target is None:
         raise StateConflict(
             proposal.id,
             state=proposal.state,
@@ -391,6 +402,7 @@ def _make(
             "attributes": _inherited_attributes(origins) | attributes,
             "confidence": proposal.confidence,
             "occurred_at": words.occurred_at,
+            # What is said of the future is known from now on.
             "valid_from": None if words.valid_from is None else min(words.valid_from, write.now),
             "valid_until": words.valid_until or inherited.get("valid_until"),
         }

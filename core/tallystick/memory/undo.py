@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from tallystick.errors import StateConflict
 from tallystick.memory.change import CHANGEABLE, apply_modify, forget_one, recover_memory
-from tallystick.memory.memory_write import MemoryWrite
-from tallystick.records import JournalEntry, Memory, MemoryState
+from tallystick.memory.context import MemoryContext
+from tallystick.memory.memory_write import MemoryWrite, require_unprotected
+from tallystick.records import AccessKind, Actor, JournalEntry, Memory, MemoryState, part_key
 from tallystick.storage import Connection
-from tallystick.storage.rows import memories, memory_versions
+from tallystick.storage.rows import memories, memory_versions, occurrences
 
 Undone = Literal["recovered", "forgotten", "restored"]
 _UNDONE: Mapping[str, tuple[MemoryState, Undone]] = {
@@ -48,13 +49,30 @@ def undone_memory(
     return stored.memory.replace(**fields)
 
 
-def may_undo(connection: Connection, stored: memories.Stored, entry: JournalEntry) -> bool:
-    """Return False where an entry cannot be undone: what was added is pinned by now, or the text
-    that would come back was destroyed.
+def may_undo(
+    connection: Connection,
+    context: MemoryContext,
+    actor: Actor,
+    stored: memories.Stored,
+    entry: JournalEntry,
+    now: int,
+) -> bool:
+    """Return False where `undo` would raise StateConflict: a pin or a lock keeps the memory, its
+    text was destroyed, its recovery window has passed, or another one says the same by now.
     """
-    if entry.event == "memory.add":
-        return not stored.memory.pinned
-    return undone_memory(connection, stored, entry) is not None
+    operation: AccessKind = "correct" if entry.event == "memory.update" else "delete"
+    try:
+        require_unprotected(connection, stored, operation, actor=actor, now=now)
+        if entry.event == "memory.forget":
+            recover_memory(connection, context, stored, now)
+    except StateConflict:
+        return False
+    again = undone_memory(connection, stored, entry)
+    if entry.event != "memory.update" or again is None or again.conversation is not None:
+        return again is not None
+    key = part_key(stored.scope.secret, again.content.encode("utf-8", "surrogatepass"))
+    same = occurrences.find_statement(connection, stored.scope_id, again.kind, key)
+    return same is None or same[0] == stored.doc
 
 
 def undo(

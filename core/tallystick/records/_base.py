@@ -15,6 +15,7 @@ from collections.abc import Set as AbstractSet
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, wraps
+from math import isfinite
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_type_hints
 
 from pydantic import (
@@ -120,7 +121,7 @@ Texts = Annotated[Sequence[str], tuple_of(str)]
 Labels = Annotated[Sequence[str], tuple_of(Words)]
 """Same as Texts, for texts that are stored as labels."""
 
-Count = Annotated[int, Field(le=2**53 - 1), Wire(int)]
+Count = Annotated[int, Field(ge=-(2**53), le=2**53 - 1), Wire(int)]
 """A number of things at most, as every database can store it."""
 MOST_RESULTS = 1_000
 Limit = Annotated[int, Field(ge=1, le=MOST_RESULTS)]
@@ -574,9 +575,11 @@ def require_tags(tags: Iterable[str]) -> None:
         require_length("tags", tag)
 
 
-def require_json_size(argument: str, value: Mapping[str, Any] | None) -> None:
+def require_json_size(
+    argument: str, value: Mapping[str, Any] | None, *, finite: bool = False
+) -> None:
     """Raise InvalidInput for a JSON object that is too large or too deep, contains itself, or has
-    an integer that nobody could read back.
+    an integer that nobody could read back; with `finite` also for a number that JSON does not know.
     """
     size, level = 0, [value]
     for _ in range(DEEPEST + 1):
@@ -591,6 +594,12 @@ def require_json_size(argument: str, value: Mapping[str, Any] | None) -> None:
                 size += len(inner)
             else:
                 size += 4
+                if finite and isinstance(inner, float) and not isfinite(inner):
+                    raise InvalidInput(
+                        f"`{argument}` has the number {inner}, which JSON does not know. Write it "
+                        "as a text.",
+                        argument=argument,
+                    )
                 if isinstance(inner, int) and inner.bit_length() > _BITS:
                     raise InvalidInput(
                         f"`{argument}` has an integer of more than {LONGEST_INTEGER:,} digits. "

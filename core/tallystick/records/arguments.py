@@ -3,9 +3,9 @@
 import os
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from tallystick.records._base import JsonObject, Texts, Words
+from tallystick.records._base import LONGEST_NAME, JsonObject, Labels, Words
 from tallystick.records.kinds import Kinds
 from tallystick.records.memory import ScopeName, Scopes, States
 from tallystick.records.times import Occasion
@@ -27,7 +27,25 @@ ConfirmMode = Annotated[
 ]
 ConfirmToken = Annotated[str | None, Field(description="The token of the preview.")]
 Force = Annotated[bool, Field(description="Also what is pinned.")]
-Folder = Annotated[str | os.PathLike[str], Wire(str)]
+
+
+def _require_short(text: str) -> str:
+    if len(text) > LONGEST_NAME:
+        raise ValueError(f"has {len(text):,} characters, and may have {LONGEST_NAME:,}")
+    return text
+
+
+Name = Annotated[Words, AfterValidator(_require_short)]
+"""A name by which something is stored and looked up."""
+
+
+def _require_path(place: str | os.PathLike[str]) -> str | os.PathLike[str]:
+    if b"\0" in os.fsencode(place):  # raises ValueError for half a character
+        raise ValueError("holds a NUL, as no path does")
+    return place
+
+
+Folder = Annotated[str | os.PathLike[str], AfterValidator(_require_path), Wire(str)]
 """The path of a folder."""
 Fields = Annotated[Any, Wire(JsonObject)]
 """Keyword arguments that stand for the fields of a record."""
@@ -40,7 +58,7 @@ KindFilter = Annotated[Kinds, Field(description="Only memories of these kinds.")
 StateFilter = Annotated[
     States, Field(description="States of the memories; by default active ones.")
 ]
-TagFilter = Annotated[Texts, Field(description="Only memories with all of these.")]
+TagFilter = Annotated[Labels, Field(description="Only memories with all of these.")]
 ConversationFilter = Annotated[Words | None, Field(description="Only turns of this one.")]
 SourceFilter = Annotated[Words | None, Field(description="Only from this source id or address.")]
 Since = Annotated[

@@ -39,7 +39,6 @@ from tallystick.records import (
     TargetProfile,
     Texts,
     ToolSpec,
-    Words,
     WorkingSet,
     tuple_of,
 )
@@ -49,6 +48,7 @@ from tallystick.records.arguments import (
     IdempotencyKey,
     IfVersion,
     KindFilter,
+    Name,
     OtherScopes,
     Reason,
     StateFilter,
@@ -256,13 +256,13 @@ def working_set(
     text: Annotated[str, Field(description="The latest request of the user.")] = "",
     *,
     conversation: Annotated[
-        Words | None, Field(description="The session; its own turns are left out.")
+        Name | None, Field(description="The session; its own turns are left out.")
     ] = None,
     in_prompt: Annotated[
         bool, Field(description="False where the prompt lacks the turns of the session.")
     ] = True,
     turn: Annotated[
-        Words | None, Field(description="The turn: asked again, it has the same pieces.")
+        Name | None, Field(description="The turn: asked again, it has the same pieces.")
     ] = None,
     memories: Annotated[
         int, Field(description="Memories that the request adds at most; 0 for none.", ge=0, le=20)
@@ -328,7 +328,7 @@ def pack(
     *,
     budget_tokens: TokenBudget = 2_000,
     conversation: Annotated[
-        Words | None, Field(description="The session whose turn asks: its working set answers.")
+        Name | None, Field(description="The session whose turn asks: its working set answers.")
     ] = None,
     about: Annotated[
         bool, Field(description="Everything about the name that the query is, from the graph.")
@@ -375,10 +375,10 @@ def wake(
     *,
     budget_tokens: TokenBudget = 1_200,
     conversation: Annotated[
-        Words | None, Field(description="The session that begins, or goes on.")
+        Name | None, Field(description="The session that begins, or goes on.")
     ] = None,
     project: Annotated[
-        Words | None, Field(description="What is handed over in this project.")
+        Name | None, Field(description="What is handed over in this project.")
     ] = None,
     scopes: OtherScopes = None,
     model: TokenModel = None,

@@ -12,6 +12,7 @@ from tallystick.records import (
     JobIds,
     JobStates,
     Limit,
+    Words,
     checked_arguments,
 )
 from tallystick.records.arguments import (
@@ -82,7 +83,7 @@ class Jobs(Part):
         state: Annotated[
             JobStates, Field(description="The states that they are in; by default any.")
         ] = (),
-        kind: Annotated[str | None, Field(description="Such as embed; by default any.")] = None,
+        kind: Annotated[Words | None, Field(description="Such as embed; by default any.")] = None,
         limit: Annotated[Limit, Field(description="Jobs at most.")] = 50,
         before: Annotated[JobId | None, PAGE_BEFORE] = None,
     ) -> list[Job]:

@@ -136,10 +136,10 @@ class Operator:
 
     def erase_user(
         self,
-        user: Annotated[str, Field(description="The id under which the user acted.")],
+        user: Annotated[Words, Field(description="The id under which the user acted.")],
         *,
         organization: Annotated[
-            str | None, Field(description="The organization of the user; by default none.")
+            Words | None, Field(description="The organization of the user; by default none.")
         ] = None,
         shared: Annotated[
             erase_user.Shared,
@@ -468,7 +468,8 @@ class Operator:
         many there are. Raises Denied, InvalidInput, StorageError.
         """
         gate, services = self._services.gate, self._services
-        exported = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+        named = [self.scope] if scopes is None else [self.actor.home(scope) for scope in scopes]
+        exported = list(dict.fromkeys(named))
         if mode == "preview":
             gate.admit(self.actor, "preview", self.scope)
             with gate.journaling(self.actor):

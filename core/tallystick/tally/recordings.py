@@ -32,6 +32,7 @@ from tallystick.records import (
     Foil,
     Job,
     JsonObject,
+    Labels,
     Limit,
     LoggedRead,
     Occasion,
@@ -45,7 +46,6 @@ from tallystick.records import (
     Verification,
     Words,
     checked_arguments,
-    tuple_of,
 )
 from tallystick.records.arguments import PAGE_BEFORE
 from tallystick.records.wire import PROCESS_ONLY
@@ -338,7 +338,7 @@ class BoundRecordings(Recordings):
         after: Count | None = None,
         limit: Limit = 100,
         newest: bool = False,
-        events: Annotated[Sequence[str], tuple_of(Words)] = (),
+        events: Labels = (),
     ) -> list[Activity]:
         """List what happened in the bound scope, in the order of time: captures, changes,
         decisions, refusals, each with the memory that it is about as far as this actor may see it.

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Literal
 
 from tallystick.access import Confirmation
@@ -22,7 +21,7 @@ from tallystick.memory.change import require_reason
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import AccessDecision, Actor, ErasedUser, MemorySpace, Proof
 from tallystick.storage import Connection
-from tallystick.storage.engine import texts
+from tallystick.storage.engine import containment, texts
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows import (
     approvals,
@@ -50,8 +49,8 @@ _PAGE = 200
 _KINDS = {"working": "working memory", "idempotency": "answers under idempotency keys"}
 """Names of kinds, where that of the table says less."""
 _LONG, _SEARCHED = 32, 50
-"""Characters of a text from which on the proof searches for it, and the number of those, longest
-first.
+"""Characters of a text from which on copies of it are searched for, and the number of those that
+the proof searches for everywhere, longest first.
 """
 _STAYS = (
     "the id under which the user acted, in chained journals: to change it would break them",
@@ -65,7 +64,7 @@ class _Plan:
     gone: tuple[int, ...]
     """The memories that are destroyed, by number."""
     payloads: tuple[StoredPayload, ...]
-    """What runs of others recorded of these memories."""
+    """Payloads that runs of others recorded of these memories."""
     runs: tuple[str, ...]
     """Runs of the user that still have a text."""
     threads: tuple[ThreadName, ...]
@@ -106,7 +105,7 @@ def erase_user(
         if answered is not None:
             return ErasedUser.load(answered)
         plan = _plan(connection, user, shared)
-        longest = _longest_texts(connection, plan)
+        longest = _long_texts(connection, plan.rows, plan.gone)[:_SEARCHED]
     # The user may have left a token or a membership alone, and no scope with a key.
     key = context.frame_keys.signing(actor.private_scope)
     confirmation = Confirmation(context.gate, key, _OPERATION, actor)
@@ -175,7 +174,7 @@ def _plan(connection: Connection, user: User, shared: Shared) -> _Plan:
     counts = +counts
     if not counts:
         raise NotFound(f"Nothing in this tally is of the user {user.id!a}.")
-    payloads = _payloads(connection, gone, set(runs))
+    payloads = _payloads(connection, gone, _long_texts(connection, rows, gone), set(runs))
     preview = ErasedUser(
         mode="preview",
         user=user.id,
@@ -206,14 +205,17 @@ def _has_texts(connection: Connection, run_id: str) -> bool:
 
 
 def _payloads(
-    connection: Connection, docs: Sequence[int], runs: set[str]
+    connection: Connection, docs: Sequence[int], long_texts: Sequence[str], runs: set[str]
 ) -> tuple[StoredPayload, ...]:
-    """Return the payloads that name one of these memories, but for those of `runs`."""
-    ids = memories.ids_of(connection, docs)
+    """Return the payloads that name one of these memories or hold one of their long texts, as the
+    request of an agent that recalled one does; but for those of `runs`.
+    """
+    ids = [memory_id.encode() for memory_id in memories.ids_of(connection, docs)]
+    needles = (*ids, *containment.needles_of(long_texts))
     payloads: dict[str, StoredPayload] = {}
-    for start in range(0, len(ids), _PAGE):
-        needles = [memory_id.encode() for memory_id in ids[start : start + _PAGE]]
-        payloads |= {hit.entry_id: hit for hit in byte_search.payloads_with(connection, needles)}
+    for start in range(0, len(needles), _PAGE):
+        page = needles[start : start + _PAGE]
+        payloads |= {hit.entry_id: hit for hit in byte_search.payloads_with(connection, page)}
     own = {
         payload.entry_id
         for run_id in runs
@@ -222,17 +224,17 @@ def _payloads(
     return tuple(hit for entry_id, hit in sorted(payloads.items()) if entry_id not in own)
 
 
-def _longest_texts(connection: Connection, plan: _Plan) -> list[str]:
-    """Return the longest texts that go, by which the proof searches for copies: no text that the
-    scope of a memory which was handed over keeps.
+def _long_texts(connection: Connection, rows: UserRows, gone: Sequence[int]) -> list[str]:
+    """Return the texts that go by which copies are searched for, longest first: no short one, and
+    no text that the scope of a memory which was handed over keeps.
     """
-    stays = tuple(set(plan.rows.authored) - set(plan.gone))
+    stays = tuple(set(rows.authored) - set(gone))
     kept = memories.get_docs(connection, stays).values()
     kept_text = "\0".join(each.memory.content for each in kept)
-    stored = memories.get_docs(connection, plan.gone).values()
+    stored = memories.get_docs(connection, gone).values()
     long = {each.memory.content for each in stored if len(each.memory.content) >= _LONG}
     longest = sorted(long, key=lambda text: (-len(text), text))
-    return list(islice((text for text in longest if text not in kept_text), _SEARCHED))
+    return [text for text in longest if text not in kept_text]
 
 
 def _token_content(reason: str, plan: _Plan) -> Any:

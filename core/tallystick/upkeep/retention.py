@@ -247,7 +247,7 @@ def purge(
         carry_out(context, actor, plan)
         if result.tombstones or result.runs or result.working:
             erasing.rewrite_file(database)
-        database.write(
+        return database.write(
             lambda tx: _finish(tx, context, actor, call, result, reason, now), name="purge.told"
         )
     return result
@@ -437,12 +437,16 @@ def _finish(
     result: Purge,
     reason: str,
     now: int,
-) -> None:
+) -> Purge:
     """Journal the numbers of removed rows, beside what the journals of scopes, runs and threads say
-    of themselves, and keep the answer.
+    of themselves, and keep the answer; return it, or that of the same call which ended first.
     """
+    answered = call.read_answer(tx)
+    if answered is not None:
+        return Purge.load(answered)
     _note(tx, context, actor, "tally.purge", now, _counts(result), reason=reason)
     call.keep(tx, result.dump(), at=now)
+    return result
 
 
 def _counts(result: Purge) -> dict[str, int]:

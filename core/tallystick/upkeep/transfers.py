@@ -43,7 +43,9 @@ def preview_export(context: MemoryContext, actor: Actor, chosen: Sequence[Scope]
         context.gate.require(actor, "export", scope)
     with context.store.database.read() as connection:
         facts = _write(connection, chosen, None, silent)
-    return _transfer("preview", {"format": archives.FORMAT, "digest": "", **facts})
+    # Each scope's journal says first that it was exported, as `_note` writes.
+    rows = {**facts["rows"], "journal": facts["rows"].get("journal", 0) + len(chosen)}
+    return _transfer("preview", {"format": archives.FORMAT, "digest": "", **facts, "rows": rows})
 
 
 def export(
@@ -123,6 +125,9 @@ def import_from(
     names = archive.manifest["scopes"]
 
     def unit(tx: Connection) -> Transfer:
+        answered = call.read_answer(tx)
+        if answered is not None:
+            return Transfer.load(answered)
         merge = merging.Merge(tx, names)
         row_count, total = 0, sum(archive.rows.values())
         for table in merging.merge_order():

@@ -492,10 +492,12 @@ def test_a_caller_from_outside_has_only_folders_of_the_setting_read(
         outside = tmp_path / "other"
         outside.mkdir()
         (folder / "link").symlink_to(outside)
+        (loop := tmp_path / "loop").symlink_to(loop)
         for actor in (ADA.on("http"), ADA.on("mcp"), ADA.replace(agent="coder")):
             ingest = Ingest(tally.bind(actor))
             assert ingest.start_import(folder, adapter="folder").state != "failed"
-            for target in (outside, folder / "link", folder / ".." / "other", f"file://{outside}"):
+            targets = (outside, folder / "link", folder / ".." / "other", f"file://{outside}")
+            for target in (*targets, loop, "~nobody-of-that-name", tmp_path / "absent"):
                 with pytest.raises(InvalidInput, match="source_roots"):
                     ingest.start_import(target, adapter="folder")
             with pytest.raises(InvalidInput, match="source_roots"):

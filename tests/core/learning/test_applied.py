@@ -516,6 +516,30 @@ def test_without_learning_an_agents_change_waits_for_a_person(open_sqlite: OpenT
         assert found(anna) == [NEW]
 
 
+def test_a_change_that_waits_says_that_its_memory_changed_since(open_sqlite: OpenTally) -> None:
+    with open_sqlite(owner=ANNA) as tally:
+        anna = tally.bind()
+        old = known(anna)
+        anna.remember(NEW, kind="fact", replaces=old)
+        [waiting] = anna.reviews.list()
+        anna.forget(old, reason="it is over")
+        [now] = anna.reviews.list()
+        assert now == waiting.replace(reason="target_changed")
+        assert anna.reviews.get(waiting.id).proposal == now
+
+
+def test_what_an_agent_replaces_holds_until_its_replacement_does(open_sqlite: OpenTally) -> None:
+    with open_sqlite(owner=ANNA) as tally:
+        anna = tally.bind()
+        old = known(anna)
+        later = services_of(tally).store.clock.now() + 10**15
+        held = anna.remember(NEW, kind="fact", replaces=old, valid_from=later)
+        anna.reviews.decide(held.proposal_id or "", "accept", reason="so")
+        assert found(anna) == [anna.get(old).content]
+        anna.reviews.decide(held.proposal_id or "", "undo", reason="not so")
+        assert anna.get(old).valid_until is None
+
+
 def test_nothing_of_another_scope_is_replaced(open_sqlite: OpenTally) -> None:
     with open_sqlite(owner=ANNA) as tally:
         his = tally.bind(BOB).remember("Bob lives in Rome.").id

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -249,3 +250,19 @@ def test_the_tools_of_a_model_store_change_and_show_attributes(open_sqlite: Open
 
         assert changed["version"] == 2
         assert read["memory"]["attributes"] == '{"status": "doing"}'
+
+
+@pytest.mark.parametrize("section", [{}, {"number": "one", "path": ["A"]}, {"number": 1}])
+def test_no_attribute_of_an_artifact_keeps_what_it_cites_from_being_forgotten(
+    open_tally: OpenTally, section: dict[str, Any]
+) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        cited = mine.remember("The heron nests in March.").id
+        attributes: dict[str, Any] = {
+            "sections": [{**section, "memories": [cited]}, "Summary", None]
+        }
+        mine.remember("A report.", kind="artifact", attributes=attributes, derived_from=[cited])
+        mine.modify(cited, content="The heron nests in April.", reason="seen")
+        assert mine.corrections.make(cited, "hide", reason="r").synthesis == ()
+        assert mine.forget(cited, reason="gone").state == "deleted"

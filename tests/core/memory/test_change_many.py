@@ -25,7 +25,7 @@ def test_what_is_refused_is_told_and_the_others_are_done(open_tally: Callable[..
                 {"memory_id": first, "reason": "style", "tags": ("style",), "if_version": 1},
                 {"memory_id": second, "reason": "late", "tags": ("style",), "if_version": 7},
                 {"memory_id": foreign, "reason": "try", "content": "Mine."},
-                {"memory_id": second, "reason": "", "content": "No reason."},
+                {"memory_id": second, "reason": None, "content": "No reason."},
                 {"memory_id": second, "reason": "style", "importance": 80},
             ]
         )

@@ -17,6 +17,7 @@ from tallystick.storage.engine import tables
 from tallystick.storage.rows import journal
 from tallystick.tally import Tally
 from tallystick.tally.services import services_of
+from tallystick.testing import StepClock
 from tallystick_steward import Steward
 from tallystick_steward.repairs import Act, Repairs
 from tallystick_steward.taking_back import Selection
@@ -164,6 +165,30 @@ def test_what_is_pinned_by_now_stays_and_hinders_taking_nothing_else_back(
         assert seen.changed == done.changed == 1
         assert seen.facts == done.facts == {"forgotten": 1, "changed_since": 1, "refused": 1}
         assert {each.id for each in tally.bind(ADA).memories()} == {kept, pinned}
+
+
+def test_a_forget_that_cannot_be_undone_hinders_taking_no_other_back(
+    open_tally: OpenTally,
+) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        ids = _remember(tally, ADA, 2)
+        since = services_of(tally).store.clock.now()
+        crawler = tally.bind(Actor(user="ada", agent="crawler"))
+        crawler.forget(ids[0], reason="a sweep")
+        clock.advance(days=31)
+        crawler.forget(ids[1], reason="a sweep")
+        twice = [crawler.remember("The crawler was here.", kind="fact").id]
+        crawler.forget(twice[0], reason="a sweep")
+        twice.append(crawler.remember("The crawler was here.", kind="fact").id)
+        crawler.forget(twice[1], reason="a sweep")
+        seen, done = _take_back(Steward(tally.bind(ADA)), by_actor="ada/crawler", since=since)
+        assert (seen.facts["recovered"], seen.facts["refused"]) == (3, 1)
+        assert (done.facts["recovered"], done.facts["refused"]) == (2, 2)
+        assert [each.content for each in tally.bind(ADA).memories(states=["active"])] == [
+            "The crawler was here.",
+            "Fact 1 of many.",
+        ]
 
 
 def test_what_a_caller_did_is_previewed_and_taken_back_whole(open_tally: OpenTally) -> None:

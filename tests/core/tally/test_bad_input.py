@@ -59,6 +59,14 @@ REFUSED: dict[str, Call] = {
     "half of a character in an event": lambda mine, _: mine.recordings.activity(events=[HALF]),
     "runs of a time far away": lambda mine, _: mine.recordings.runs_of([mine.scope], before=FAR),
     "half of a character in the id of a run": lambda mine, _: mine.run("coder", run_id=HALF),
+    "half of a character in a filter": lambda mine, _: mine.recall("x", tags=[HALF]),
+    "half of a character in the name of a user": lambda mine, _: mine.tally.bind(
+        ROOT
+    ).operator.erase_user(HALF, reason="r"),
+    "a NUL in a folder": lambda mine, _: mine.operator.export("a\x00b"),
+    "a NUL in an event": lambda mine, _: mine.recordings.activity(events=["\x00"]),
+    "a session without an end": lambda mine, _: mine.wake(conversation="x" * 100_000),
+    "a page far before": lambda mine, _: mine.recordings.reads(before=-FAR),
     "fewer than one": lambda mine, _: mine.memories(limit=0),
     "a state that there is not": lambda mine, _: mine.memories(states=["nope"]),  # type: ignore[list-item]
     "a state to explore that there is not": lambda mine, _: mine.explore(

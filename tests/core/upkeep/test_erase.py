@@ -319,6 +319,17 @@ def test_only_an_operator_erases_and_never_without_the_preview_s_token(
         assert mine.get(kept.id).content == "Mine."
 
 
+@pytest.mark.parametrize("text", ["\x00", "\ud800", "a\x00b"])
+def test_a_short_text_that_no_name_could_hold_is_erased(open_tally: OpenTally, text: str) -> None:
+    with open_tally() as tally:
+        kept = tally.bind(ALICE).remember(text).id
+        operator = tally.bind(ROOT).operator
+        token = operator.erase(kept, reason="r").confirm_token
+        [proof] = operator.erase(kept, reason="r", mode="apply", confirm_token=token).proofs
+        assert (proof.holds, proof.problems) == (True, ())
+        assert operator.prove_erased(kept, text=text).holds
+
+
 def test_a_source_that_another_memory_needs_stays(open_tally: OpenTally) -> None:
     with open_tally() as tally:
         mine = tally.bind(ALICE)

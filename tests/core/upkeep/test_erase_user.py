@@ -78,6 +78,8 @@ def settle_in(tally: Tally) -> str:
     bob.remember("The stork of Bob stays on the southern pier.")
     with bob.run("coder") as run, run.step("model_call") as step:
         step.record("request", {"memory": said, "text": SHARED})
+    with bob.run("coder") as run, run.step("model_call") as step:
+        step.record("request", {"messages": [f"What is known: {SHARED}."]})
     services_of(tally).gate.flush()
     services_of(tally).store.database.flush()
     return said

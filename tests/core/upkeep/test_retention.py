@@ -208,7 +208,7 @@ def test_it_waits_while_changes_are_suspended(open_sqlite: OpenTally) -> None:
         expired = mine.remember("The tide turns.", expires_at=calendar.now() + DAY).id
         root.operator.freeze(reason="audit")
         a_day_passes(tally, calendar, 2)
-        assert mine.get(expired).state == "active"
+        assert mine.inspect(expired).state == "active"
         assert last_job(tally).error_code == "mutations_frozen"
         root.operator.thaw(reason="done")
         tally.drain()

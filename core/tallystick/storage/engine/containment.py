@@ -131,7 +131,10 @@ def contains_name(
     whole = [
         needle[1:-1].decode()
         for needle in needles
-        if len(needle) < _SHORT + 2 and needle[:1] == needle[-1:] == b'"' and needle.isascii()
+        if len(needle) < _SHORT + 2
+        and needle[:1] == needle[-1:] == b'"'
+        and needle.isascii()
+        and b"\x00" not in needle  # which no name holds, and PostgreSQL takes none
     ]
     return contains(connection, column, needles) | column.in_(whole)
 

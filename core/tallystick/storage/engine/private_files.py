@@ -16,7 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from tallystick.errors import UnwritableReason
+from tallystick.errors import StorageError, UnwritableReason
 from tallystick.spool import sync_folder
 
 _FOLDER, _FILE = 0o700, 0o600
@@ -61,10 +61,15 @@ def whole_folder(place: Path) -> Iterator[Path]:
 
 
 def is_new_or_empty(place: Path) -> bool:
-    """Return True if nothing is at a place, or an empty folder: one that `whole_folder` takes."""
-    if not place.is_dir():
-        return not place.exists()
-    return all(each.name == _PARTIAL for each in place.iterdir())
+    """Return True if nothing is at a place, or an empty folder: one that `whole_folder` takes.
+    Raises StorageError where it cannot be looked at.
+    """
+    try:
+        if not place.is_dir():
+            return not place.exists()
+        return all(each.name == _PARTIAL for each in place.iterdir())
+    except OSError as error:
+        raise StorageError(f"{str(place)[:200]} cannot be read: {error.strerror}.") from error
 
 
 def open_private(file: Path) -> BinaryIO:

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from tallystick.errors import IdempotencyMismatch, InvalidInput
-from tallystick.records import Record, Scope, part_key
+from tallystick.records import Record, Scope, part_key, require_length
 from tallystick.storage.engine import containment, tables
 from tallystick.storage.engine.batches import Read
 from tallystick.storage.engine.prepared import Prepared, insert_row
@@ -145,7 +145,8 @@ def _key_digest(secret: bytes, key: str) -> str:
 
 
 def _check_key(key: str) -> None:
-    """Raise InvalidInput for a key that a database cannot store, or that is blank."""
+    """Raise InvalidInput for a key that a database cannot store, or that is blank or too long."""
+    require_length("idempotency_key", key)
     if not key.isprintable() or not key.strip():
         raise InvalidInput("An idempotency key is printable text, such as an id of the request.")
 

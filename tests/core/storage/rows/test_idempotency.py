@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -499,3 +500,31 @@ def test_a_second_try_in_another_step_is_the_same_request(open_tally: OpenTally)
             with mine.run("coder") as run, run.step("tool_call"):
                 answers.append(mine.remember("Once.", idempotency_key="call-1"))
         assert answers[0] == answers[1]
+
+
+def test_a_call_that_is_sent_again_while_the_first_is_under_way_gets_its_answer(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        mine, operator = tally.bind(ALICE), tally.bind(ROOT).operator
+        corrections = mine.corrections
+        first, second, third, _ = (
+            mine.remember(f"The heron nests at pier {n}.", tags=["pier"] * (n == 3)).id
+            for n in range(4)
+        )
+        hidden = corrections.make(first, "hide", reason="r").confirm_token
+        shared = corrections.share(second, "project:apollo", reason="r").confirm_token
+        gone = corrections.forget_matching(tags=["pier"], reason="r").confirm_token
+        key: dict[str, Any] = {"mode": "apply", "reason": "r", "idempotency_key": "k"}
+        items = [{"memory_id": third, "reason": "r", "tags": ["kept"]}]
+        calls: list[Callable[[], Any]] = [
+            lambda: corrections.make(first, "hide", confirm_token=hidden, **key),
+            lambda: corrections.share(second, "project:apollo", confirm_token=shared, **key),
+            lambda: corrections.forget_matching(tags=["pier"], confirm_token=gone, **key),
+            lambda: corrections.modify_many(items, idempotency_key="k" * 1_000),
+            lambda: operator.purge(**key),
+        ]
+        with ThreadPoolExecutor(6) as threads:
+            for call in calls:
+                answers = [each.result() for each in [threads.submit(call) for _ in range(6)]]
+                assert all(answer == answers[0] for answer in answers)
