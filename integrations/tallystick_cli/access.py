@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.records import Actor, Approval, SpaceMember, TokenClass
+from tallystick.records import AccessToken, Actor, Approval, SpaceMember, TokenClass
+from tallystick_cli.actions import Action, action_command
 from tallystick_cli.commands import Answer, Call, Command, command
 from tallystick_cli.output import print_view
 from tallystick_cli.session import complete_id, confirm, require_person
@@ -146,56 +147,54 @@ def preview_agent(
     return call.do(actor=actor, scopes=scopes)
 
 
-@command(
-    *("make_token", "tokens", "rotate_token", "revoke_token"),
-    without=("name", "token_id", "actor", "token_class"),
-    helps={
-        "action": "list, make NAME, rotate TOKEN or revoke TOKEN.",
-        "name_or_token": "The name of a new token; the id of one, or how it begins or ends.",
-        "session": "For a person's sitting: grants, forces and erases. At a terminal.",
-    },
-)
-def token(
+def _make_token(
     call: Call,
-    action: Literal["list", "make", "rotate", "revoke"] = "list",
-    name_or_token: str | None = None,
+    name: str,
     /,
+    *,
     user: Annotated[str | None, "Who comes in with it; by default whoever makes it."] = None,
     agent: Agent = None,
     project: Projects = (),
     operator: Annotated[bool, "With the rights of an operator."] = False,
-    session: bool = False,
-) -> Answer:
-    """List access tokens; make one, whose secret is shown once; replace or revoke one: the next
-    request with it is refused.
-    """
-    if (name_or_token is None) != (action == "list"):
-        takes = {"list": "no name and no id", "make": "the name of a machine or person"}
-        raise InvalidInput(
-            f"tally token {action} takes {takes.get(action, 'the id of one token')}."
-        )
-    if action != "make" and (user or agent or project or operator or session):
-        raise InvalidInput("Only tally token make says who comes in.")
-    tokens = call.owner.tokens
-    if action == "list":
-        listed, now = call.do("tokens"), call.owner.tally.now()
-        none = "There are no access tokens. `tally token make NAME` makes one."
-        return Answer(listed, views.token_table(listed, now) if listed else none)
-    if action == "make":
-        if session:
-            require_person("tally token make --session")
-        bounded = {"scopes", "operations"} & set(call.arguments)
-        kind: TokenClass = "session" if session else "scoped" if bounded else "personal"
-        holder = _holder(call.owner.actor, user, agent, project, operator)
-        token = call.do("make_token", name=name_or_token, actor=holder, token_class=kind)
-    else:
-        token_id = complete_id(str(name_or_token), (each.id for each in tokens.list()), "token")
-        token = call.do(f"{action}_token", token_id=token_id)
-    if token.secret is None:
-        return Answer(token, views.token_line(token))
-    return Answer(
-        token, [views.token_line(token), "Its secret, which is shown this once:", token.secret]
-    )
+    session: Annotated[
+        bool, "For a person's sitting: grants, forces and erases. At a terminal."
+    ] = False,
+) -> AccessToken:
+    if session:
+        require_person("tally token make --session")
+    bounded = {"scopes", "operations"} & set(call.arguments)
+    kind: TokenClass = "session" if session else "scoped" if bounded else "personal"
+    holder = _holder(call.owner.actor, user, agent, project, operator)
+    made: AccessToken = call.do(name=name, actor=holder, token_class=kind)
+    return made
+
+
+def _list_tokens(call: Call, /) -> Answer:
+    listed, now = call.do(), call.owner.tally.now()
+    return Answer(listed, views.token_table(listed, now) if listed else None)
+
+
+def _of_token(call: Call, token_id: str, /) -> AccessToken:
+    ids = (each.id for each in call.owner.tokens.list())
+    changed: AccessToken = call.do(token_id=complete_id(token_id, ids, "token"))
+    return changed
+
+
+token = action_command(
+    "List access tokens; make one, whose secret is shown once; replace or revoke one: the next "
+    "request with it is refused.",
+    {
+        "list": Action(
+            "tokens",
+            run=_list_tokens,
+            empty="There are no access tokens. `tally token make NAME` makes one.",
+        ),
+        "make": Action("make_token", view=views.token_view, run=_make_token),
+        "rotate": Action("rotate_token", view=views.token_view, run=_of_token),
+        "revoke": Action("revoke_token", view=views.token_view, run=_of_token),
+    },
+    without=("actor", "token_class"),
+)
 
 
 def _holder(

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -21,9 +21,10 @@ from tallystick.records import Proof, Transfer
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.upkeep.migration import grants as grants_for
+from tallystick_cli.actions import Action, action_command
 from tallystick_cli.commands import Answer, Call, command, operation_command
 from tallystick_cli.output import print_json, print_view, progress_bar
-from tallystick_cli.session import acting, confirm, id_of, open_as_owner, require_person
+from tallystick_cli.session import acting, open_as_owner
 from tallystick_cli.views import upkeep as views
 
 purge = operation_command("purge", views.purge_view)
@@ -42,29 +43,22 @@ def doctor(
     return Answer(findings, views.doctor_table(findings), is_well)
 
 
-@command(
+erase = operation_command(
     "erase",
+    views.erasure_view,
     helps={"fragments": "A piece of their text that names, ids or goals may hold."},
     note="To do it needs a person at a terminal.",
+    asks="destroy the text, which cannot be taken back",
+    ok=lambda erasure: all(proof.holds for proof in erasure.proofs),
 )
-def erase(call: Call) -> Answer:
-    if call.arguments.get("mode") == "apply":
-        require_person("tally erase --apply")
-        confirm("destroy the text, which cannot be taken back", "erase")
-    erasure = call.do()
-    is_gone = all(proof.holds for proof in erasure.proofs)
-    return Answer(erasure, views.erasure_view(erasure), is_gone)
-
-
-@command("erase_user", positional=("user",), note="To do it needs a person at a terminal.")
-def erase_user(call: Call) -> Answer:
-    if call.arguments.get("mode") == "apply":
-        require_person("tally erase-user --apply")
-        confirm("destroy everything of this user, which cannot be taken back", "erase")
-    erased = call.do()
-    return Answer(
-        erased, views.erased_user_view(erased), erased.proof is None or erased.proof.holds
-    )
+erase_user = operation_command(
+    "erase_user",
+    views.erased_user_view,
+    positional=("user",),
+    note="To do it needs a person at a terminal.",
+    asks="destroy everything of this user, which cannot be taken back",
+    ok=lambda erased: erased.proof is None or erased.proof.holds,
+)
 
 
 @command("prove_unreachable", "prove_erased")
@@ -203,41 +197,11 @@ outbound = operation_command(
 )
 
 
-@command(
-    *("jobs", "job", "retry_jobs", "cancel_job"),
-    without=("job_id", "job_ids"),
-    helps={"action": "list, show JOB, retry [JOB…], cancel JOB, or drain: do it now."},
-)
-def jobs(
-    call: Call,
-    action: Literal["list", "show", "retry", "cancel", "drain"] = "list",
-    job: Annotated[tuple[str, ...], "Ids of jobs, or how they begin or end."] = (),
-    /,
-) -> Answer:
-    """List follow-up work; show one job with its trail, retry what failed, cancel one, or drain:
-    do all that waits now. Exits with 1 where some of it failed.
-    """
-    named = [id_of(fragment) for fragment in job]
-    if action in ("show", "cancel") and len(named) != 1:
-        raise InvalidInput(f"tally jobs {action} takes the id of one job.")
-    if action in ("list", "drain") and named:
-        raise InvalidInput(f"tally jobs {action} takes no id.")
-    if action == "list":
-        listed = call.do("jobs")
-        return Answer(listed, views.job_table(listed) if listed else "There is no such work.")
-    if action == "drain":
-        call.take()
-        return _drain(call)
-    if action == "retry":
-        anew = call.do("retry_jobs", job_ids=named or None)
-        return Answer(
-            anew, f"✓ {len(anew)} will be done anew" if anew else "Nothing failed or died"
-        )
-    shown_job = call.do("job" if action == "show" else "cancel_job", job_id=named[0])
-    return Answer(shown_job, views.job_view(shown_job))
+def _retry(call: Call, /, *job_ids: str) -> Any:
+    return call.do(job_ids=job_ids or None)
 
 
-def _drain(call: Call) -> Answer:
+def _drain(call: Call, /) -> Answer:
     with progress_bar("Follow-up work", "jobs", hidden=call.as_json) as advance:
         drained = call.owner.tally.drain(advance)
     left = f", {drained.left} wait for its owner" if drained.left else ""
@@ -246,6 +210,24 @@ def _drain(call: Call) -> Answer:
     mark = "!" if failed else "✓"
     lines = [f"{mark} {drained.jobs} jobs, {vectors}{left}", *failed]
     return Answer(asdict(drained), lines, not failed)
+
+
+jobs = action_command(
+    "List follow-up work; show one job with its trail, retry what failed, cancel one, or drain: do "
+    "all that waits now. Exits with 1 where some of it failed.",
+    {
+        "list": Action("jobs", view=views.job_table, empty="There is no such work."),
+        "show": Action("job", "job_id", views.job_view),
+        "retry": Action(
+            "retry_jobs",
+            view=lambda anew: f"✓ {len(anew)} will be done anew",
+            empty="Nothing failed or died",
+            run=_retry,
+        ),
+        "cancel": Action("cancel_job", "job_id", views.job_view),
+        "drain": Action(run=_drain),
+    },
+)
 
 
 @command(tally="place")

@@ -2,100 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from tallystick.errors import InvalidInput
-from tallystick_cli.commands import Answer, Call, command, operation_command
+from tallystick_cli.actions import Action, action_command
+from tallystick_cli.commands import Call, command, operation_command
 from tallystick_cli.session import id_of
 from tallystick_cli.views import work as views
-
-_STEPS = {
-    "start": "start_task",
-    "block": "block_task",
-    "unblock": "unblock_task",
-    "submit": "submit_task",
-    "complete": "complete_task",
-    "cancel": "cancel_task",
-    "archive": "archive_task",
-    "estimate": "estimate_task",
-}
-"""What is done with one task, and its operation."""
 
 aliases = operation_command(
     "aliases", views.alias_table, scope="home", empty="No name stands for another one."
 )
 
 
-@command("keep_apart", positional=("name", "other"), scope="home")
-def keep_apart(call: Call) -> Answer:
+@command("keep_apart", positional=("name", "other"), scope="home", view="✓ they are kept apart")
+def keep_apart(call: Call) -> dict[str, bool]:
     call.do()
-    return Answer({"kept_apart": True}, "✓ they are kept apart")
+    return {"kept_apart": True}
 
 
 link = operation_command("link_alike", views.alike_view)
 
-
-@command(
-    *("tasks", "prioritize_tasks", "task_cycles", *_STEPS.values()),
-    without=("task_id", "blocker"),
+task = action_command(
+    "List tasks, show what to do next, or the circles of dependencies; start, block, unblock, "
+    "submit, complete, cancel, archive or estimate one.",
+    {
+        "list": Action("tasks", view=views.task_table, empty="There is no such task."),
+        "next": Action("prioritize_tasks", view=views.ranked_table, empty="Nothing is open."),
+        "cycles": Action(
+            "task_cycles", view=views.circles_view, empty="Nothing depends on itself."
+        ),
+        "start": Action("start_task", "task_id", views.task_line),
+        "block": Action("block_task", "task_id blocker", views.task_line),
+        "unblock": Action("unblock_task", "task_id", views.task_line),
+        "submit": Action("submit_task", "task_id", views.task_line),
+        "complete": Action("complete_task", "task_id", views.completed_view),
+        "cancel": Action("cancel_task", "task_id", views.task_line),
+        "archive": Action("archive_task", "task_id", views.task_line),
+        "estimate": Action("estimate_task", "task_id", views.estimate_line),
+    },
+    helps={"blocker": "Of block: id of a memory, or words for what blocks it."},
     scope="home",
 )
-def task(
-    call: Call,
-    action: Literal[
-        "list",
-        "next",
-        "cycles",
-        "start",
-        "block",
-        "unblock",
-        "submit",
-        "complete",
-        "cancel",
-        "archive",
-        "estimate",
-    ] = "list",
-    task_or_id: Annotated[str | None, "Id of a task, or how it begins or ends."] = None,
-    blocker: Annotated[str | None, "Of block: id of a memory, or words for what blocks it."] = None,
-    /,
-) -> Answer:
-    """List tasks, show what to do next, or the circles of dependencies; start, block, unblock,
-    submit, complete, cancel, archive or estimate one.
-    """
-    if (task_or_id is None) != (action in ("list", "next", "cycles")) or (blocker is None) != (
-        action != "block"
-    ):
-        raise InvalidInput("Write tally task list, next or cycles; start ID …; block ID BLOCKER.")
-    if action == "list":
-        tasks = call.do("tasks")
-        return Answer(tasks, views.task_table(tasks) if tasks else "There is no such task.")
-    if action == "next":
-        ranked = call.do("prioritize_tasks")
-        return Answer(ranked, views.ranked_table(ranked) if ranked else "Nothing is open.")
-    if action == "cycles":
-        circles = call.do("task_cycles")
-        return Answer(circles, views.circles_view(circles))
-    of_task: dict[str, Any] = {"task_id": id_of(task_or_id or "")}
-    if blocker is not None:
-        of_task["blocker"] = blocker
-    result = call.do(_STEPS[action], **of_task)
-    if action == "complete":
-        return Answer(result, views.completed_view(result))
-    if action == "estimate":
-        return Answer(result, views.estimate_line(result))
-    return Answer(result, views.task_line(result))
 
 
-@command(
-    *("plan", "advance_plan"),
-    without=("plan_id",),
-)
+@command("plan", "advance_plan", without=("plan_id",), view=views.plan_view)
 def plan(
-    call: Call,
-    plan_or_id: Annotated[str, "Id of a plan, or how it begins or ends."],
-    /,
-) -> Answer:
+    call: Call, plan_or_id: Annotated[str, "Id of a plan, or how it begins or ends."], /
+) -> Any:
     """Show a plan with its steps; with --number give one of them a --state."""
     name = "advance_plan" if "number" in call.arguments else "plan"
-    result = call.do(name, plan_id=id_of(plan_or_id))
-    return Answer(result, views.plan_view(result))
+    return call.do(name, plan_id=id_of(plan_or_id))

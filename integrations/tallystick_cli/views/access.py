@@ -119,13 +119,16 @@ def token_table(tokens: Iterable[records.AccessToken], now: int) -> Table:
     return table(tokens, "id name class=token_class", who=_holder, good_for=_bounds, until=until)
 
 
-def token_line(token: records.AccessToken) -> Text:
-    """Return what became of one token."""
+def token_view(token: records.AccessToken) -> list[Text]:
+    """Return what became of one token, and its secret where it is shown."""
     if token.revoked_at is not None:
-        return report(f"{token.name} lets nobody in any more")
+        return [report(f"{token.name} lets nobody in any more")]
     about = f"{token.token_class} token {common.short(token.id)} for {_holder(token)}"
     until = local_time(token.expires_at)
-    return report(f"{token.name}: {about}, good for {_bounds(token)} until {until}")
+    line = report(f"{token.name}: {about}, good for {_bounds(token)} until {until}")
+    if token.secret is None:
+        return [line]
+    return [line, Text("Its secret, which is shown this once:"), Text(token.secret)]
 
 
 def _holder(token: records.AccessToken) -> str:
