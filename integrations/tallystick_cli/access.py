@@ -10,7 +10,7 @@ import typer
 from tallystick.errors import InvalidInput, NotFound
 from tallystick.records import AccessToken, Actor, Approval, SpaceMember, TokenClass
 from tallystick_cli.actions import Action, action_command
-from tallystick_cli.commands import Answer, Call, Command, command
+from tallystick_cli.commands import Answer, Call, Command, command, operation_command
 from tallystick_cli.output import print_view
 from tallystick_cli.session import complete_id, confirm, require_person
 from tallystick_cli.views import access as views
@@ -214,21 +214,5 @@ def _holder(
     )
 
 
-def _suspension(operation: Literal["freeze", "thaw"], *, mutations: str, autonomy: str) -> Command:
-    def suspend(call: Call) -> Answer:
-        call.do()
-        what, reason = call.arguments.get("what", "mutations"), call.arguments["reason"]
-        value = {"frozen": operation == "freeze", "what": what, "reason": reason}
-        return Answer(value, f"✓ {mutations if what == 'mutations' else autonomy}")
-
-    return command(operation)(suspend)
-
-
-freeze = _suspension(
-    "freeze",
-    mutations="nothing is changed until you thaw it: tally thaw --reason …",
-    autonomy="nothing is learned until you thaw it: tally thaw --what autonomy --reason …",
-)
-thaw = _suspension(
-    "thaw", mutations="memory may be changed again", autonomy="autonomous work goes on"
-)
+freeze = operation_command("freeze", "✓ suspended until the same is allowed: tally thaw --reason …")
+thaw = operation_command("thaw", "✓ allowed again")

@@ -22,11 +22,11 @@ from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
 from tallystick.tally import BoundTally
 from tallystick_cli.inputs import POSITIONAL, Input, own_input, parameter_of
-from tallystick_cli.output import as_json, print_json, print_view
+from tallystick_cli.output import as_json, print_json, print_view, progress_bar
 from tallystick_cli.session import confirm, open_as_owner, require_person, view_in
 
 View = Callable[[Any], Any] | str
-"""Makes a view for a person of a result; a text is that view."""
+"""Makes a view for a person of a result; a text is the view, in which `{0.name}` is a field."""
 EMPTY = "There is none."
 """What is printed for an empty list."""
 
@@ -72,6 +72,8 @@ class Call:
     as_json: bool
     options: Mapping[str, str]
     """How each argument is typed."""
+    bar: str = ""
+    """Label and unit of the bar that shows the progress of an operation."""
     action: str = ""
     """The action that was named, of a command that has some."""
 
@@ -81,7 +83,12 @@ class Call:
         """
         called = OPERATIONS[operation or self.operations[0]]
         self.take(*called.arguments.model_fields)
-        return called.call(self.bound, self.arguments | changes)
+        arguments = self.arguments | changes
+        if not self.bar:
+            return called.call(self.bound, arguments)
+        label, _, unit = self.bar.partition(" ")
+        with progress_bar(label, unit, hidden=self.as_json) as advance:
+            return called.call(self.bound, arguments, progress=advance)
 
     def take(self, *names: str) -> None:
         """Raise InvalidInput for an option that was typed and is none of these arguments."""
@@ -104,6 +111,7 @@ def command(
     note: str = "",
     ok: Callable[[Any], bool] | None = None,
     asks: str = "",
+    bar: str = "",
     whole_ids: bool = False,
     tally: Literal["open", "create", "place", "none"] = "open",
 ) -> Callable[[Callable[..., Any]], Command]:
@@ -114,8 +122,8 @@ def command(
     annotation is its help. The command takes every argument of the operations too, but those in
     `without`, with the helps of the table, or of `helps`. `note` follows the description, `empty`
     is printed for an empty list, `whole_ids` are those of which no part is taken. It exits with 1
-    for a result that is not `ok`. A person at a terminal confirms --apply of what it `asks`. With
-    `place` the function opens the tally itself.
+    for a result that is not `ok`. A person at a terminal confirms --apply of what it `asks`. A
+    `bar` of progress has this label and unit. With `place` the function opens the tally itself.
     """
 
     def build(run: Callable[..., Any]) -> Callable[..., None]:
@@ -143,6 +151,7 @@ def command(
                     owner = stack.enter_context(opening)
                 bound, name = owner and view_in(owner, named), str(context.info_name)
                 call = Call(name, operations, place, owner, bound, named, values, is_json, options)
+                call.bar = bar
                 if asks and values.get("mode") == "apply":
                     require_person(f"tally {name} --apply")
                     confirm(asks, name.partition("-")[0])
@@ -180,7 +189,7 @@ def command(
 
 def operation_command(operation: str, view: View, **options: Any) -> Command:
     """Make a command that is one operation and prints its result; options as of `command`."""
-    return command(operation, view=view, **options)(lambda call: call.do())
+    return command(operation, view=view, **options)(lambda call: Answer(call.do()))
 
 
 def _fields(operations: Sequence[str], without: Sequence[str]) -> dict[str, FieldInfo]:
@@ -212,7 +221,9 @@ def answer_of(result: Any, view: View | None, empty: str) -> Answer:
         return answer
     if view is None or (isinstance(answer.value, list | tuple) and not answer.value):
         return answer._replace(view=empty)
-    return answer._replace(view=view if isinstance(view, str) else partial(view, answer.value))
+    return answer._replace(
+        view=partial(view.format if isinstance(view, str) else view, answer.value)
+    )
 
 
 def _print_views(answer: Answer) -> None:

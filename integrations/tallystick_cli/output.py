@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import StringIO
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +34,10 @@ _STYLES = {"✓": "green", "✗": "red", "!": "yellow"}
 """Styles of a line by the sign that it begins with."""
 
 
-def terminal(*, stderr: bool = False) -> Console:
+def terminal(**options: Any) -> Console:
     """Return the terminal through which everything for a person goes: stored text is no markup and
-    no link there, and what would steer the terminal or hide in it is shown by its number.
+    no link there, and what would steer the terminal or hide in it is shown by its number. Options
+    are as of the Console of rich.
     """
     from rich.console import Console
     from rich.segment import Segment
@@ -55,7 +57,7 @@ def terminal(*, stderr: bool = False) -> Console:
                     text = encoded.decode(self.encoding)
                 yield Segment(text, style and style.update_link(None), control)
 
-    return Terminal(stderr=stderr, markup=False, emoji=False)
+    return Terminal(markup=False, emoji=False, **options)
 
 
 def _visible(text: Text) -> Text:
@@ -84,6 +86,13 @@ def print_view(*views: RenderableType, style: str | None = None, stderr: bool = 
         if isinstance(view, str):
             view = Text(view, style=_STYLES.get(view[:1], "") if style is None else style)
         console.print(view, soft_wrap=isinstance(view, Text))
+
+
+def html_of(view: RenderableType) -> str:
+    """Return a view as a page that loads nothing."""
+    console = terminal(file=StringIO(), record=True, width=160)
+    console.print(view)
+    return console.export_html(inline_styles=True)
 
 
 def print_json(value: Any) -> None:

@@ -33,10 +33,9 @@ def runs(call: Call) -> Answer:
     scopes = every if call.scope is None else [Scope.parse(call.scope)]
     listed = recordings.runs_of(scopes, **({"limit": 20} | call.arguments))
     counts = recordings.step_counts(listed)
-    rows = [(run, counts.get(run.id, 0)) for run in listed]
-    if rows:
-        value = [{**run.dump(), "steps": steps} for run, steps in rows]
-        return Answer(value, views.run_table(rows))
+    if listed:
+        value = [{**run.dump(), "steps": counts.get(run.id, 0)} for run in listed]
+        return Answer(value, views.run_table(listed, counts))
     if call.scope and (others := recordings.runs_of(every, limit=_MOST)):
         names = ", ".join(sorted({str(run.scope) for run in others}))
         return Answer([], f"No runs are recorded in {call.scope}. There are some in {names}.")
@@ -61,7 +60,7 @@ def show(
     record, recordings = find_run_or_step(call.owner, step), call.owner.recordings
     if isinstance(record, RunRecord):
         steps: list[StepRecord] = call.do("steps", run_id=record.id)
-        runs = views.run_table([(record, len(steps))])
+        runs = views.run_table([record], {record.id: len(steps)})
         return Answer({**record.dump(), "steps": steps}, [runs, views.step_table(steps)])
     if call.arguments:
         raise InvalidInput("--after and --limit page the steps of a run: name a run.")

@@ -14,12 +14,9 @@ aliases = operation_command(
 )
 
 
-@command("keep_apart", positional=("name", "other"), scope="home", view="✓ they are kept apart")
-def keep_apart(call: Call) -> dict[str, bool]:
-    call.do()
-    return {"kept_apart": True}
-
-
+keep_apart = operation_command(
+    "keep_apart", "✓ they are kept apart", positional=("name", "other"), scope="home"
+)
 link = operation_command("link_alike", views.alike_view)
 
 task = action_command(

@@ -5,42 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
 from tallystick_cli.views import common
-from tallystick_cli.views.common import actor_text, local_time, report, table
+from tallystick_cli.views.common import actor_text, local_time, record, report, rows, table
 
 
-def approval_table(approvals: Iterable[records.Approval]) -> Table:
-    """Return approvals, one in a row."""
-
-    def what(each: records.Approval) -> Text:
-        action = f"{each.action} {each.subject} {common.cut_text(_arguments(each), 60)}\n"
-        by = f"asked by {actor_text(each.asked_by)} in {each.scope}, by the rule {each.rule_id}"
-        return Text.assemble(action, (by, "dim"))
-
-    return table(approvals, "id state when=created_at", what=what)
+def _asked(approval: records.Approval) -> Text:
+    arguments = common.cut_text(_arguments(approval), 60)
+    by = f"asked by {actor_text(approval.asked_by)} in {approval.scope}"
+    action = f"{approval.action} {approval.subject} {arguments}\n"
+    return Text.assemble(action, (f"{by}, by the rule {approval.rule_id}", "dim"))
 
 
-def approval_view(approval: records.Approval) -> RenderableType:
-    """Return everything that a person needs to decide, the arguments in full."""
-    by = approval.decided_by
-    shown = common.facts(
-        approval,
-        "reason scope asked_at=created_at until=expires_at",
-        action=lambda each: f"{each.action} {each.subject}",
-        arguments=lambda each: _arguments(each, indent=2),
-        rule=lambda each: each.rule_id,
-        asked_by=lambda each: f"{actor_text(each.asked_by)} through {each.surface}",
-        run=lambda each: each.run_id,
-        step=lambda each: each.step_id,
-        receipts=lambda each: list(each.receipts),
-        decided=lambda each: by and f"{each.state} by {actor_text(by)}: {each.decided_reason}",
-    )
-    return common.panel(f"Approval {approval.id}", shown)
+approval_table = rows("id state when=created_at", what=_asked)
+approval_view = record(
+    "Approval {0.id}",
+    "reason scope asked_at=created_at until=expires_at",
+    action=lambda each: f"{each.action} {each.subject}",
+    arguments=lambda each: _arguments(each, indent=2),
+    rule=lambda each: each.rule_id,
+    asked_by=lambda each: f"{actor_text(each.asked_by)} through {each.surface}",
+    run=lambda each: each.run_id,
+    step=lambda each: each.step_id,
+    receipts=lambda each: list(each.receipts),
+    decided=lambda each: (
+        each.decided_by and f"{each.state} by {actor_text(each.decided_by)}: {each.decided_reason}"
+    ),
+)
 
 
 def approval_line(approval: records.Approval) -> Text:
@@ -61,52 +55,38 @@ def _arguments(approval: records.Approval, *, indent: int | None = None) -> str:
     )
 
 
-def space_table(spaces: Iterable[records.MemorySpace]) -> Table:
-    """Return spaces with their members."""
-
-    def members(space: records.MemorySpace) -> str:
-        ends = (
-            f" until {local_time(each.ends_at)}" if each.ends_at else "" for each in space.members
-        )
-        return "\n".join(map("".join, zip(map(_member, space.members), ends, strict=True)))
-
-    return table(spaces, "scope name state", members=members)
-
-
 def _member(member: records.SpaceMember) -> str:
     return f"{member.principal_type}:{member.principal_id} {member.role}"
+
+
+def _members(space: records.MemorySpace) -> str:
+    ends = (f" until {local_time(each.ends_at)}" if each.ends_at else "" for each in space.members)
+    return "\n".join(map("".join, zip(map(_member, space.members), ends, strict=True)))
+
+
+space_table = rows("scope name state", members=_members)
 
 
 def preview_table(preview: records.AccessPreview) -> Table:
     """Return the memories that somebody could recall, scope by scope."""
     return table(
         preview.scopes,
-        "scope",
+        "scope why=decision.reason hidden",
         f"What {actor_text({'user': preview.user, 'agent': preview.agent})} could recall",
         may_recall=lambda each: common.state_text("yes" if each.decision.allowed else "no"),
-        why=lambda each: each.decision.reason,
         visible=lambda each: str(len(each.visible)),
-        hidden=lambda each: common.counts(each.hidden) or "0",
         denied=lambda each: str(len(each.denied)),
     )
 
 
-def member_table(previews: Iterable[records.MemberPreview]) -> Table:
-    """Return what each principal could do and recall as a member."""
-
-    def could(each: records.MemberPreview) -> str:
-        return ", ".join(each.operations) or f"nothing ({each.after.decision.reason})"
-
-    return table(
-        previews,
-        "",
-        member=lambda each: _member(each.member),
-        could=could,
-        recalls_now=lambda each: str(len(each.before.visible)),
-        would_recall=lambda each: str(len(each.after.visible)),
-        hidden=lambda each: common.counts(each.after.hidden) or "0",
-        denied=lambda each: str(len(each.after.denied)),
-    )
+member_table = rows(
+    "hidden=after.hidden",
+    member=lambda each: _member(each.member),
+    could=lambda each: ", ".join(each.operations) or f"nothing ({each.after.decision.reason})",
+    recalls_now=lambda each: str(len(each.before.visible)),
+    would_recall=lambda each: str(len(each.after.visible)),
+    denied=lambda each: str(len(each.after.denied)),
+)
 
 
 def token_table(tokens: Iterable[records.AccessToken], now: int) -> Table:

@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
 from tallystick_cli.views import common
-from tallystick_cli.views.common import facts, local_time, panel, report, says, table
+from tallystick_cli.views.common import local_time, panel, record, report, rows
+
+_COUNTED = ("stored", "unchanged", "duplicate", "failed", "attachments")
+import_table = rows(
+    "id state adapter title when=created_at",
+    progress=lambda each: _progress(each),
+    skipped=lambda each: common.counts(each.counters.skipped),
+)
+record_table = rows("state record=record_id reason detail document=document_id")
+document_table = rows("id state title passages=chunks when=created_at")
+chunk_table = rows(
+    "id=memory_id words says=text", section=lambda each: " › ".join(each.section_path)
+)
+document_view = record(
+    "{0.title}",
+    "id state outcome scope version passages=chunks words address=url found_on=parent_url "
+    "record=record_id media_type participants thread labels transforms when=occurred_at "
+    "read=crawled_at",
+    attachments=lambda each: [
+        f"{file.name} ({file.media_type}, {file.size} bytes)" for file in each.attachments
+    ],
+    error=lambda each: each.error and Text(each.error, style="yellow"),
+)
+import_view = record(
+    "{0.title}",
+    "id state adapter target scope skipped=counters.skipped next_attempt=retry_at",
+    progress=lambda each: _progress(each),
+    records=lambda each: common.counts(
+        {name: count for name in _COUNTED if (count := getattr(each.counters, name))}
+    ),
+    without_vectors_yet=lambda each: each.waiting or None,
+    gone_from_the_source=lambda each: (
+        f"{each.vanished} records: `tally source-import vanished {common.short(each.id)}`"
+        if each.vanished
+        else None
+    ),
+    error=lambda each: each.error_code and Text(each.error_text or each.error_code, style="yellow"),
+    options=lambda each: ", ".join(f"{name}={each.options[name]}" for name in each.options),
+    schedule=lambda each: each.due_at and f"{each.schedule}, next {local_time(each.due_at)}",
+)
 
 
 def _progress(each: records.Import) -> str:
@@ -19,65 +56,17 @@ def _progress(each: records.Import) -> str:
     return f"{each.counters.seen}{total} records{left}"
 
 
-def _skipped(each: records.Import) -> str:
-    return common.counts(each.counters.skipped)
-
-
-def import_view(shown: records.Import) -> RenderableType:
-    """Return an import with its counters, and why it stands still."""
-    counts = shown.counters
-    error = shown.error_text or shown.error_code
-    numbers = {
-        "stored": counts.stored,
-        "unchanged": counts.unchanged,
-        "duplicate": counts.duplicate,
-        "failed": counts.failed,
-        "attachments": counts.attachments,
-    }
-    gone = f"{shown.vanished} records: `tally source-import vanished {common.short(shown.id)}`"
-    fields = facts(
-        shown,
-        "id state adapter target scope",
-        progress=_progress,
-        records=lambda _: common.counts({name: count for name, count in numbers.items() if count}),
-        skipped=_skipped,
-        without_vectors_yet=lambda each: each.waiting or None,
-        gone_from_the_source=lambda each: gone if each.vanished else None,
-        error=lambda each: error and Text(error, style="yellow"),
-        options=lambda each: ", ".join(f"{name}={each.options[name]}" for name in each.options),
-        schedule=lambda each: each.due_at and f"{each.schedule}, next {local_time(each.due_at)}",
-        next_attempt=lambda each: each.retry_at and local_time(each.retry_at),
-    )
-    return panel(shown.title, fields)
-
-
 def preview_view(preview: records.ImportPreview) -> RenderableType:
     """Return what an import would change, with the first of the records."""
-    rows = [
-        (kind, getattr(preview, kind), getattr(preview, f"{kind}_records", ()))
-        for kind in ("new", "changed", "vanished")
-    ]
     shown = Table("", "records", "such as", box=None, header_style="dim")
-    for kind, count, names in rows:
-        shown.add_row(kind, f"{count:,}", Text("\n".join(names)))
-    shown.add_row("unchanged", f"{preview.unchanged:,}", "")
-    for reason, count in preview.skipped.items():
-        shown.add_row(f"skipped: {reason}", f"{count:,}", "")
+    for kind in ("new", "changed", "vanished"):
+        names = getattr(preview, f"{kind}_records", ())
+        shown.add_row(kind, f"{getattr(preview, kind):,}", Text("\n".join(names)))
+    for kind, count in {"unchanged": preview.unchanged, **preview.skipped}.items():
+        shown.add_row(kind if kind == "unchanged" else f"skipped: {kind}", f"{count:,}", "")
     if not preview.is_whole:
         shown.add_row("", "", Text("It was not read to its end.", style="yellow"))
     return panel(preview.title, shown)
-
-
-def import_table(imports: Iterable[records.Import]) -> Table:
-    """Return imports, one in a row."""
-    return table(
-        imports, "id state adapter title when=created_at", progress=_progress, skipped=_skipped
-    )
-
-
-def record_table(listed: Iterable[records.ImportedRecord]) -> Table:
-    """Return what became of records, one in a row."""
-    return table(listed, "state record=record_id reason detail document=document_id")
 
 
 def removal_view(removal: records.Removal) -> RenderableType:
@@ -86,34 +75,6 @@ def removal_view(removal: records.Removal) -> RenderableType:
         return report(f"{removal.forgotten} memories forgotten of {len(removal.records)} records")
     if not removal.records:
         return Text("Nothing vanished.")
-    rows = table(removal.records, "record=record_id title memories=chunks")
-    return common.preview_panel(rows)
-
-
-def document_view(shown: records.Document) -> RenderableType:
-    """Return what is known of a document."""
-    files = [f"{each.name} ({each.media_type}, {each.size} bytes)" for each in shown.attachments]
-    fields = facts(
-        shown,
-        "id state outcome scope version passages=chunks words address=url found_on=parent_url "
-        "record=record_id media_type participants thread labels transforms when=occurred_at "
-        "read=crawled_at",
-        attachments=lambda _: files,
-        error=lambda each: each.error and Text(each.error, style="yellow"),
-    )
-    return panel(shown.title or shown.id, fields)
-
-
-def document_table(documents: Iterable[records.Document]) -> Table:
-    """Return documents, one in a row."""
-    return table(documents, "id state title passages=chunks when=created_at")
-
-
-def chunk_table(chunks: Iterable[records.DocumentChunk]) -> Table:
-    """Return passages, one in a row."""
-    return table(
-        chunks,
-        "id=memory_id words",
-        section=lambda each: " › ".join(each.section_path),
-        says=lambda each: says(each.text),
+    return common.preview_panel(
+        common.table(removal.records, "record=record_id title memories=chunks")
     )

@@ -13,12 +13,11 @@ from tallystick.records import JournalEntry
 from tallystick_cli.evidence_files import (
     DECISION,
     GATE,
-    Change,
     Comparison,
     Evidence,
     EvidenceMeasure,
 )
-from tallystick_cli.views.common import facts, local_time, note, report, table
+from tallystick_cli.views.common import facts, local_time, note, report, rows, table
 
 _STYLES = {"pass": "green", "held": "green", "ship": "green", "figure": "dim", "drift": "yellow"}
 
@@ -27,36 +26,31 @@ def _verdict(verdict: str | None) -> Text:
     return Text(verdict or "–", style=_STYLES.get(verdict or "", "red"))
 
 
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.3f}".rstrip("0").rstrip(".")
+def _number(value: float | None, sign: str = "-") -> str:
+    return "–" if value is None else f"{value:{sign},.3f}".rstrip("0").rstrip(".")
 
 
 def _count(measures: Sequence[EvidenceMeasure], verdict: str) -> str:
     return str(sum(each.verdict == verdict for each in measures))
 
 
-def gate_table(listed: Sequence[Evidence]) -> Table:
-    """Return gates, one in a row."""
-    return table(
-        listed,
-        "gate",
-        "Gates",
-        verdict=lambda each: _verdict(each.verdict),
-        held=lambda each: _count(each.measures, "held"),
-        missed=lambda each: _count(each.measures, "missed"),
-        commit=lambda each: f"{each.commit[:8]}{', changed' if each.dirty else ''}",
-        missing=lambda each: "; ".join(each.missing[:3]),
-    )
+gate_table = rows(
+    "gate",
+    "Gates",
+    verdict=lambda each: _verdict(each.verdict),
+    held=lambda each: _count(each.measures, "held"),
+    missed=lambda each: _count(each.measures, "missed"),
+    commit=lambda each: f"{each.commit[:8]}{', changed' if each.dirty else ''}",
+    missing=lambda each: "; ".join(each.missing[:3]),
+)
 
 
 def evidence_view(shown: Evidence) -> RenderableType:
     """Return one gate with all of its figures."""
     about = facts(
         shown,
-        "gate commit source at",
+        "gate commit source at embedder=environment.embedder tokens=environment.tokenizer",
         verdict=lambda each: _verdict(each.verdict),
-        embedder=lambda each: each.environment.embedder,
-        tokens=lambda each: each.environment.tokenizer,
         missing=lambda each: list(each.missing),
     )
     others = [_measure_table(each.measures, f"External: {each.name}") for each in shown.external]
@@ -66,10 +60,9 @@ def evidence_view(shown: Evidence) -> RenderableType:
 def _measure_table(measures: Sequence[EvidenceMeasure], title: str) -> Table:
     return table(
         measures,
-        "name category",
+        "name category bar",
         title,
         value=lambda each: _number(each.value),
-        bar=lambda each: each.bar or "",
         verdict=lambda each: _verdict(each.verdict),
     )
 
@@ -83,7 +76,7 @@ def comparison_view(compared: Comparison) -> RenderableType:
         f"{compared.gate}: {len(changed)} of {len(compared.changes)} figures changed",
         before=lambda each: _number(each.before),
         after=lambda each: _number(each.after),
-        by=_by,
+        by=lambda each: _number(each.difference, "+"),
         verdict=lambda each: _verdict(each.verdict_after),
     )
     categories = table(
@@ -96,11 +89,6 @@ def comparison_view(compared: Comparison) -> RenderableType:
     )
     drift = [note(f"drift: {each}") for each in compared.drift]
     return Group(*drift, figures, categories)
-
-
-def _by(change: Change) -> str:
-    value = change.difference
-    return "–" if value is None else f"{value:+,.3f}".rstrip("0").rstrip(".")
 
 
 def ledger_view(ledger: Ledger) -> RenderableType:

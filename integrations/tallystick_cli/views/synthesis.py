@@ -2,56 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tallystick.records.synthesis import ArtifactPreview, SynthesisRun
 from tallystick_cli.views import common
-from tallystick_cli.views.common import short, table
+from tallystick_cli.views.common import rows, short
 
-
-def run_table(runs: Iterable[SynthesisRun]) -> Table:
-    """Return runs, one in a row."""
-    return table(
-        runs,
-        "id stage",
-        type=lambda each: each.request.output_type,
-        about=lambda each: common.says(each.request.query),
-        artifact=lambda each: each.artifact_id and short(each.artifact_id),
-    )
+run_table = rows(
+    "id stage type=request.output_type says=request.query",
+    artifact=lambda each: each.artifact_id and short(each.artifact_id),
+)
+_PLANNED = rows("number kinds evidence gap", section=lambda each: " / ".join(each.path))
+_COLLECTED = rows(
+    "number hidden gap",
+    section=lambda each: " / ".join(each.path),
+    items=lambda each: len(each.items),
+    sources=lambda each: len(each.source_ids),
+    contradicting=lambda each: len(each.unresolved),
+    redacted=lambda each: each.redacted,
+    stale=lambda each: len(each.stale),
+)
 
 
 def plan_view(run: SynthesisRun) -> RenderableType:
     """Return the sections of a plan, with what is missing."""
-    sections = table(
-        run.plan,
-        "number",
-        section=lambda each: " / ".join(each.path),
-        kinds=lambda each: ", ".join(each.kinds),
-        evidence=lambda each: str(each.evidence),
-        gap=lambda each: each.gap and each.gap.replace("_", " "),
-    )
-    return Group(Text(f"{run.id}  {run.plan_digest}"), sections)
+    return Group(Text(f"{run.id}  {run.plan_digest}"), _PLANNED(run.plan))
 
 
 def sections_view(run: SynthesisRun) -> RenderableType:
     """Return what each section may use."""
-    sections = table(
-        run.sections,
-        "number",
-        section=lambda each: " / ".join(each.path),
-        items=lambda each: str(len(each.items)),
-        sources=lambda each: str(len(each.source_ids)),
-        contradicting=lambda each: str(len(each.unresolved) or ""),
-        redacted=lambda each: str(each.redacted or ""),
-        stale=lambda each: str(len(each.stale) or ""),
-        hidden=lambda each: None if each.hidden is None else str(each.hidden),
-        gap=lambda each: each.gap and each.gap.replace("_", " "),
-    )
-    return Group(Text(run.id), sections)
+    return Group(Text(run.id), _COLLECTED(run.sections))
 
 
 def document_view(run: SynthesisRun) -> RenderableType:
