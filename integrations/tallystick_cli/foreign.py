@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,7 +12,7 @@ from rich.text import Text
 from tallystick.errors import InvalidInput
 from tallystick.records import MOST_RESULTS, Memory
 from tallystick_cli.commands import Answer, Call, command
-from tallystick_cli.output import progress_bar
+from tallystick_cli.output import progress_bar, write_private
 from tallystick_cli.session import open_as_owner, view_in
 from tallystick_cli.views.common import counts, table
 from tallystick_imports import (
@@ -68,11 +67,8 @@ def export_to(
     memories: list[Memory] = []
     while page := bound.memories(limit=MOST_RESULTS, before=memories[-1].id if memories else None):
         memories += page
-    # What was remembered is for whoever runs this, until he gives it to somebody.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:
-        for line in export_lines(reversed(memories), format, owner=bound.scope.key or "all"):
-            opened.write(line + "\n")
+    lines = export_lines(reversed(memories), format, owner=bound.scope.key or "all")
+    write_private(file, "".join(f"{line}\n" for line in lines).encode(), is_new=True)
     value = {"file": file, "memories": len(memories)}
     return Answer(value, f"✓ {len(memories)} memories in {file}")
 

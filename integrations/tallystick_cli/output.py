@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -93,6 +94,15 @@ def html_of(view: RenderableType) -> str:
     console = terminal(file=StringIO(), record=True, width=160)
     console.print(view)
     return console.export_html(inline_styles=True)
+
+
+def write_private(file: str, content: bytes, *, is_new: bool = False) -> None:
+    """Write what only whoever runs this may read, until he gives it to somebody. Raises OSError,
+    also for a file that is there where it has to be new.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if is_new else os.O_TRUNC)
+    with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
+        stream.write(content)
 
 
 def print_json(value: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ from tallystick.recorder.signing import new_key
 from tallystick.records import Verification, VerificationProblem
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.inputs import read_foil
+from tallystick_cli.output import write_private
 from tallystick_cli.session import open_as_owner, run_id_of
 from tallystick_cli.views import runs as views
 from tallystick_html import receipt_page, says_its_bundle
@@ -109,10 +109,7 @@ def _bundle(call: Call, run_id: str, sign: str | None) -> bytes:
 
 
 def _write_bundle(file: str, content: bytes, bundle: bytes) -> Answer:
-    """Write what an agent was told: for whoever runs this, until he gives it to somebody."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
-        stream.write(content)
+    write_private(file, content)
     foil = verify_bundle(bundle).foil
     line = f"✓ {file} ({len(content):,} bytes){', signed' if foil.signature else ''}"
     value = {"file": file, "bytes": len(content), "foil": foil}
@@ -150,8 +147,7 @@ def keygen(
             f"{out} or {public} is there already, and a key that is lost cannot be made again."
         )
     private_key, public_key = new_key()
-    with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(private_key)
+    write_private(out, private_key, is_new=True)
     public.write_bytes(public_key)
     keys = {"private_key": out, "public_key": str(public)}
     return Answer(keys, f"✓ {out} (keep it secret) and {public}")
