@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from tallystick.costs import costs_in
 from tallystick.errors import InvalidInput, NotFound, require
-from tallystick.kit import journal_opened
+from tallystick.kit import closed_to, journal_opened
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundRecordings, BoundTally, is_provider, model_provider, replay_call
@@ -96,15 +96,6 @@ def _read_or_none(read: Any, step_id: str) -> Any:
         return None
 
 
-def _closed_to(owner: BoundTally, scope: Scope) -> str | None:
-    """Return whose memories a recording of a scope may hold, where the owner of the call may not
-    read them; or None.
-    """
-    if owner.spaces.preview_access(scopes=[scope]).scopes[0].decision.allowed:
-        return None
-    return scope.key if scope.kind == "private" else str(scope)
-
-
 def _closed_or_opened(
     owner: BoundTally,
     recordings: BoundRecordings,
@@ -114,14 +105,13 @@ def _closed_or_opened(
     is_opened: bool,
 ) -> str | None:
     """Return whose memories of a step stay closed, or None; those that are opened are journaled,
-    each by its id, before they are shown.
+    each by its id, before they are shown. `recordings` journal one look at a step.
     """
-    closed = _closed_to(owner, scope)
+    closed = closed_to(owner, scope)
     if closed is None or not is_opened:
         return closed
     items = _read_or_none(recordings.candidates, step.id) or []
-    memory_ids = [item.memory_id for item in items if item.memory_id is not None]
-    journal_opened(owner, scope, memory_ids, step_id=step.id)
+    journal_opened(owner, scope, items, step_id=step.id)
     return None
 
 
@@ -130,7 +120,7 @@ def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
     if not isinstance(thread, str) or not isinstance(namespace, str):
         return []
-    if _closed_to(owner, scope) is not None:
+    if closed_to(owner, scope) is not None:
         # An operator looks into what was recorded; state is read by its own user alone.
         return []
     threads = owner.tally.bind(owner.actor, scope).on("cli").threads
