@@ -71,7 +71,7 @@ def preview_table(preview: records.AccessPreview) -> Table:
     """Return the memories that somebody could recall, scope by scope."""
     return table(
         preview.scopes,
-        "scope why=decision.reason hidden",
+        "scope may_recall why=decision.reason visible hidden",
         f"What {actor_text({'user': preview.user, 'agent': preview.agent})} could recall",
         may_recall=lambda each: common.state_text("yes" if each.decision.allowed else "no"),
         visible=lambda each: str(len(each.visible)),
@@ -80,7 +80,7 @@ def preview_table(preview: records.AccessPreview) -> Table:
 
 
 member_table = rows(
-    "hidden=after.hidden",
+    "member could recalls_now would_recall hidden=after.hidden",
     member=lambda each: _member(each.member),
     could=lambda each: ", ".join(each.operations) or f"nothing ({each.after.decision.reason})",
     recalls_now=lambda each: str(len(each.before.visible)),

@@ -98,7 +98,9 @@ def state_text(state: str) -> Text:
 
 
 def _cells(fields: str, more: Mapping[str, Cell]) -> dict[str, Cell]:
-    """Return cells by their names: of fields as `name`, or `shown_as=name.of.field`, and others."""
+    """Return cells by their names: of fields as `name`, or `shown_as=name.of.field`, and others,
+    each at the place where `fields` names it or at the end.
+    """
     pairs = (field.partition("=")[::2] for field in fields.split())
     plain = {name: _field_cell(name, field or name) for name, field in pairs}
     return {name.replace("_", " "): cell for name, cell in (plain | dict(more)).items()}

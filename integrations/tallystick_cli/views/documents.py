@@ -19,7 +19,7 @@ import_table = rows(
 record_table = rows("state record=record_id reason detail document=document_id")
 document_table = rows("id state title passages=chunks when=created_at")
 chunk_table = rows(
-    "id=memory_id words says=text", section=lambda each: " › ".join(each.section_path)
+    "id=memory_id words section says=text", section=lambda each: " › ".join(each.section_path)
 )
 document_view = record(
     "{0.title}",

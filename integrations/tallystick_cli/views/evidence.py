@@ -60,7 +60,7 @@ def evidence_view(shown: Evidence) -> RenderableType:
 def _measure_table(measures: Sequence[EvidenceMeasure], title: str) -> Table:
     return table(
         measures,
-        "name category bar",
+        "name category value bar",
         title,
         value=lambda each: _number(each.value),
         verdict=lambda each: _verdict(each.verdict),

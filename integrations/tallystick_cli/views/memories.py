@@ -95,7 +95,7 @@ def explored_view(explored: records.Explored) -> RenderableType:
         parts.append(
             table(
                 explored.scopes,
-                "why=access_reason memories=states kinds",
+                "scope read why=access_reason memories=states kinds",
                 scope=lambda each: f"{each.scope}{f' ({each.name})' if each.name else ''}",
                 read=lambda each: state_text("yes" if each.readable else "no"),
             )
@@ -105,7 +105,7 @@ def explored_view(explored: records.Explored) -> RenderableType:
         parts.append(
             table(
                 explored.memories,
-                "state kind says=preview",
+                "id state kind says=preview",
                 id=lambda each: Text("  " * each.distance) + common.id_text(each.id),
                 links=lambda each: common.counts(
                     {words.link(link.kind, link.direction): link.count for link in each.links}
@@ -306,7 +306,7 @@ def _describe_proposal(proposal: records.Proposal) -> Text:
 
 
 proposal_table = rows(
-    "id state why=reason passes=passed",
+    "id state why=reason what passes=passed",
     what=lambda each: each.action.lower(),
     says=_describe_proposal,
     in_place_of=_describe_target,

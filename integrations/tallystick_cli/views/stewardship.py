@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from functools import partial
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tallystick import records
-from tallystick_cli.views.common import facts, panel, record, report, rows, table
+from tallystick_cli.views.common import facts, one_line, panel, record, report, rows, table
 
 POOR, _WELL = 50, 90
 
 alert_table = rows("name text since=at", "Alerts")
 event_table = rows("cursor kind event subject_id scope when=at")
 timeline_table = rows(
-    "when=at event actor surface subject_id reason facts",
+    "when=at event actor surface subject_id by reason facts",
     by=lambda each: "itself" if each.automatic else "",
 )
 repair_view = record(
     "{0.action}",
-    "action state target changed facts act=correlation_id",
+    "action state target changed facts",
     before=lambda each: min(each.before.values(), default=None),
     after=lambda each: min(each.after.values(), default=None),
+    act=lambda each: each.correlation_id,
 )
 analytics_table = rows(
-    "count",
+    "of count",
     of=lambda each: _values(each.labels),
     facts=lambda each: ", ".join(f"{name} {value:.5g}" for name, value in each.facts.items()),
 )
-domain_view = record("{0.domain}", "domain score", facts=lambda each: _lines(each.facts))
 
 
 def _score(score: int) -> Text:
@@ -44,10 +44,6 @@ def _lost(domain: records.DomainHealth) -> str:
         f"{name.replace('_', ' ')} {domain.facts.get(name)} (-{points})"
         for name, points in domain.losses.items()
     )
-
-
-def _lines(facts: Mapping[str, Any]) -> list[str]:
-    return [f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()]
 
 
 def _values(labels: Mapping[str, str]) -> str:
@@ -64,6 +60,17 @@ def health_view(health: records.Health) -> RenderableType:
         because=_lost,
     )
     return panel("health", parts, *([alert_table(health.alerts)] if health.alerts else []))
+
+
+def domain_view(domain: records.DomainHealth) -> RenderableType:
+    """Return one part with all of its facts."""
+    known = {name: partial(_fact, name) for name in domain.facts}
+    view = record("{0.domain}", "domain", score=lambda each: _score(each.score), **known)
+    return view(domain)
+
+
+def _fact(name: str, domain: records.DomainHealth) -> str:
+    return one_line(domain.facts[name])
 
 
 def comparison_view(compared: records.Comparison) -> RenderableType:

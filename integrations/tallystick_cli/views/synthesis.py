@@ -13,9 +13,9 @@ run_table = rows(
     "id stage type=request.output_type says=request.query",
     artifact=lambda each: each.artifact_id and short(each.artifact_id),
 )
-_PLANNED = rows("number kinds evidence gap", section=lambda each: " / ".join(each.path))
+_PLANNED = rows("number section kinds evidence gap", section=lambda each: " / ".join(each.path))
 _COLLECTED = rows(
-    "number hidden gap",
+    "number section items sources contradicting redacted stale hidden gap",
     section=lambda each: " / ".join(each.path),
     items=lambda each: len(each.items),
     sources=lambda each: len(each.source_ids),

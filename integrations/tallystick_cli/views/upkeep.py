@@ -92,7 +92,9 @@ def transfer_view(transfer: records.Transfer) -> RenderableType:
         f"{transfer.sources} sources, {transfer.runs} runs, {transfer.threads} threads, "
         f"{transfer.entries} journal entries, {transfer.blobs} blobs of {transfer.bytes:,} bytes"
     )
-    shown = report(f"{text}\n  {transfer.digest}") if transfer.digest else Text(f"Would be {text}")
+    shown = (
+        report(f"{text}\n  {transfer.digest}") if transfer.digest else Text(f"To export: {text}")
+    )
     return common.with_warnings(shown, transfer.warnings)
 
 

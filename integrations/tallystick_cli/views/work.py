@@ -56,6 +56,6 @@ def alike_view(linked: LinkedAlike) -> RenderableType:
     """Return what a memory is like, and whether it was linked."""
     if not linked.links:
         return "It is like no pattern, rule, template, error pattern or topic."
-    shown = table(linked.links, "id kind says=text", like=lambda each: f"{each.score} %")
+    shown = table(linked.links, "id kind like says=text", like=lambda each: f"{each.score} %")
     done = linked.mode == "apply"
     return Group(shown, report("they are linked") if done else "To link them: --apply")
