@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick.records import Affected
+from tallystick.records.escaping import cut
 from tallystick.records.times import moment_text
 from tallystick_html import words
 
@@ -57,7 +58,7 @@ def cut_text(text: str, most: int) -> str:
 
 
 def one_line(value: Any) -> str:
-    return cut_text(" ".join(str(value).split()), 90)
+    return cut(str(value), 90)
 
 
 def says(content: str | None) -> Text:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tallystick import records
 from tallystick.recorder.answers import candidates_of
+from tallystick.records.escaping import cut
 from tallystick_cli.views.common import (
     Cell,
     cut_text,
@@ -47,7 +48,7 @@ _DECISIONS = {
 
 def _asked(run: records.RunRecord) -> Text:
     """Return what was asked, and below it by whom, in which conversation, and the agent."""
-    goal = cut_text(" ".join((run.goal or "").split()), _GOAL)
+    goal = cut(run.goal or "", _GOAL)
     missed = (f" {run.gaps} missed" if run.gaps else "", "yellow")
     thread = run.metadata.get("thread_id")
     talk = f", conversation {short_id(thread)}" if isinstance(thread, str) else ""
