@@ -94,7 +94,7 @@ def action_command(
             return actions[name].do(call, [text for text in texts if text is not None], chosen)
 
         forms = ", ".join(f"{name}{action.form()}" for name, action in actions.items())
-        about = (helps or {}).get("action", f"{forms[0].upper()}{forms[1:]}.")
+        about = (helps or {}).get("action", f"{forms}.")
         kind: Any = Literal[tuple(actions)]
         placed = [_parameter("action", kind, next(iter(actions)), "ACTION", about)]
         for number in range(max(map(len, places))):
@@ -116,8 +116,8 @@ def _place(number: int, names: Sequence[str], helps: Mapping[str, str]) -> inspe
     """Return the argument at a place, which has these names in the actions."""
     several, [first, *others] = any(map(_is_several, names)), names
     words = "|".join(dict.fromkeys(map(word_of, names)))
-    about = "Ids, or how they begin or end." if several else "An id, or how it begins or ends."
-    about = about if any(map(_is_id, names)) else f"For the actions with {words}."
+    ids = "|".join(dict.fromkeys(word_of(name) for name in names if _is_id(name)))
+    about = f"{ids} by its id, or how that begins or ends." if ids else f"Of actions with {words}."
     kind: Any = list[str] if several else str | None
     place = f"place_{number}" if others else first
     return _parameter(place, kind, () if several else None, words, helps.get(first, about))

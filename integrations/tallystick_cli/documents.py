@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import Annotated
+from typing import Annotated, Any
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -101,6 +101,10 @@ def _go_on(call: Call, import_id: str, /, *, later: Later = False) -> Answer:
     return _work(call, call.do(import_id=import_id), later)
 
 
+def _replay(call: Call, import_id: str, record: str, /) -> Any:
+    return call.do(import_id=import_id, record_id=record)
+
+
 def _work(call: Call, started: Import, later: bool) -> Answer:
     """Carry out an import here, with its progress, unless it is left to others."""
     if later or started.job_id is None:
@@ -122,17 +126,24 @@ source_import = action_command(
     "goes by a preview.",
     {
         "list": Action("imports", view=import_table, empty="Nothing was imported."),
-        "preview": Action("preview_import", "target", preview_view),
         "start": Action("start_import", view=import_view, run=_start),
+        "preview": Action("preview_import", "target", preview_view),
         "status": Action("import_status", "import_id", import_view),
         "records": Action("import_records", "import_id", record_table),
         "pause": Action("pause_import", "import_id", import_view),
         "resume": Action("resume_import", view=import_view, run=_go_on),
         "cancel": Action("cancel_import", "import_id", import_view),
         "resync": Action("resync_import", view=import_view, run=_go_on),
-        "replay": Action("replay_record", "import_id record_id", lambda read: record_table([read])),
+        "replay": Action("replay_record", view=lambda read: record_table([read]), run=_replay),
         "vanished": Action("remove_vanished", "import_id", removal_view),
     },
+    helps={
+        "action": "list, start TARGET, preview TARGET: what that would change, status, records, "
+        "pause, resume, cancel or resync IMPORT, replay IMPORT RECORD, or vanished IMPORT: what "
+        "its source has no more.",
+        "record": "As its source names it.",
+    },
+    without=("record_id",),
     scope="home",
 )
 
@@ -151,7 +162,7 @@ document = action_command(
         "show": Action("document", "document_id", document_view),
         "chunks": Action("document_chunks", "document_id", chunk_table, "It has no passages."),
     },
-    helps={"action": "List, add FILE (of - what comes in), show DOCUMENT, chunks DOCUMENT."},
+    helps={"action": "list, add FILE (of - what comes in), show DOCUMENT, chunks DOCUMENT."},
     without=("content", "data", "path"),
     scope="home",
 )

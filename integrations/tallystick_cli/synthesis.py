@@ -81,7 +81,7 @@ def artifact_view(kept: ArtifactPreview) -> RenderableType:
 _LOOK_SECONDS = 0.5
 
 
-def _plan(call: Call, query: str, /) -> Any:
+def _plan(call: Call, query: str = "", /) -> Any:
     return call.do(**{"format": "markdown"} | call.arguments, query=query)
 
 

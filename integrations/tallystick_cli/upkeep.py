@@ -217,6 +217,7 @@ jobs = action_command(
         "cancel": Action("cancel_job", "job_id", views.job_view),
         "drain": Action(run=_drain),
     },
+    helps={"action": "list, show JOB, retry [JOB…], cancel JOB, or drain: do it now."},
 )
 
 

@@ -108,7 +108,10 @@ CLI_ABSENT: Mapping[str, Mapping[str, str]] = {
         "token_class": "--session, else it follows from the bounds",
     },
     "jobs": {"job_id": _EITHER, "job_ids": _EITHER},
-    "source-import": dict.fromkeys(("target", "import_id"), _EITHER),
+    "source-import": {
+        **dict.fromkeys(("target", "import_id"), _EITHER),
+        "record_id": "its second argument",
+    },
     "document": dict.fromkeys(("document_id", "content", "data", "path"), _EITHER),
     "synthesize": {
         **dict.fromkeys(("query", "synthesis_id"), _EITHER),

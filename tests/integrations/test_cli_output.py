@@ -277,6 +277,7 @@ def test_an_error_is_one_line_for_a_person_and_one_object_for_a_program(
         (("token", "list", "--user", "bob"), "tally token takes no --user here"),
         (("synthesize", "list", "--later"), "tally synthesize takes no --later here"),
         (("task", "start", "123"), "at least 6 characters"),
+        (("source-import", "replay", "12345678", "a.md"), "There is no import"),
         (("working", "put"), "'put' is not one of"),
     ],
 )
