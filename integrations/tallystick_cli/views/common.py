@@ -205,8 +205,8 @@ def panel(title: str, *parts: RenderableType, style: str = "dim", below: str = "
     )
 
 
-def preview_panel(body: RenderableType, *, more: str = "") -> Panel:
-    return panel("Preview", body, below=f"Nothing was changed.{more}")
+def preview_panel(body: RenderableType) -> Panel:
+    return panel("Preview", body, below="Nothing was changed.")
 
 
 def affected_links(affected: Affected) -> list[str]:
