@@ -155,8 +155,10 @@ class _Storing:
                 document_id=None if before is None else before.document_id,
             )
         source_rows.put_records(tx, rows.values())
-        source_rows.see_records(tx, scope.id, key, batch.unchanged, self.source.import_id)
-        source_rows.mark_gone(tx, scope.id, key, batch.gone, self.source.import_id)
+        for record_ids, is_gone in ((batch.unchanged, False), (batch.gone, True)):
+            source_rows.note_seen(
+                tx, scope.id, key, record_ids, self.source.import_id, is_gone=is_gone
+            )
         return stored
 
     def _add(self, prepared: PreparedDocument) -> StoredDocument:

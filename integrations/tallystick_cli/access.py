@@ -2,17 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
+from tallystick import records
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.records import Actor, Approval, SpaceMember, TokenClass
-from tallystick_cli.commands import Answer, Call, Command, command
+from tallystick.records import AccessToken, Actor, Approval, SpaceMember, TokenClass
+from tallystick_cli.actions import Action, action_command
+from tallystick_cli.commands import Answer, Call, Command, command, operation_command
 from tallystick_cli.output import print_view
 from tallystick_cli.session import complete_id, confirm, require_person
-from tallystick_cli.views import access as views
+from tallystick_cli.views import common
+from tallystick_cli.views.common import actor_text, local_time, record, report, rows, table
+
+
+def _asked(approval: records.Approval) -> Text:
+    arguments = common.cut_text(_arguments(approval), 60)
+    by = f"asked by {actor_text(approval.asked_by)} in {approval.scope}"
+    action = f"{approval.action} {approval.subject} {arguments}\n"
+    return Text.assemble(action, (f"{by}, by the rule {approval.rule_id}", "dim"))
+
+
+approval_table = rows("id state when=created_at", what=_asked)
+approval_view = record(
+    "Approval {0.id}",
+    "reason scope asked_at=created_at until=expires_at",
+    action=lambda each: f"{each.action} {each.subject}",
+    arguments=lambda each: _arguments(each, indent=2),
+    rule=lambda each: each.rule_id,
+    asked_by=lambda each: f"{actor_text(each.asked_by)} through {each.surface}",
+    run=lambda each: each.run_id,
+    step=lambda each: each.step_id,
+    receipts=lambda each: list(each.receipts),
+    decided=lambda each: (
+        each.decided_by and f"{each.state} by {actor_text(each.decided_by)}: {each.decided_reason}"
+    ),
+)
+
+
+def approval_line(approval: records.Approval) -> Text:
+    """Return what was decided, in a line."""
+    line = report(f"{approval.action} {approval.subject} is {approval.state}")
+    if approval.state == "granted":
+        line.append(f", once, until {local_time(approval.expires_at)}")
+    return line
+
+
+def _arguments(approval: records.Approval, *, indent: int | None = None) -> str:
+    """Return the arguments, in which marks that a terminal does not show are escapes."""
+    if approval.arguments_erased:
+        return "(erased)"
+    text = json.dumps(approval.arguments, ensure_ascii=False, indent=indent)
+    return "".join(
+        sign if sign.isprintable() or sign == "\n" else f"\\u{ord(sign):04x}" for sign in text
+    )
+
+
+def _member_text(member: records.SpaceMember) -> str:
+    return f"{member.principal_type}:{member.principal_id} {member.role}"
+
+
+def _members(space: records.MemorySpace) -> str:
+    ends = (f" until {local_time(each.ends_at)}" if each.ends_at else "" for each in space.members)
+    return "\n".join(map("".join, zip(map(_member_text, space.members), ends, strict=True)))
+
+
+space_table = rows("scope name state", members=_members)
+
+
+def preview_table(preview: records.AccessPreview) -> Table:
+    """Return the memories that somebody could recall, scope by scope."""
+    return table(
+        preview.scopes,
+        "scope may_recall why=decision.reason visible hidden",
+        f"What {actor_text({'user': preview.user, 'agent': preview.agent})} could recall",
+        may_recall=lambda each: common.state_text("yes" if each.decision.allowed else "no"),
+        visible=lambda each: str(len(each.visible)),
+        denied=lambda each: str(len(each.denied)),
+    )
+
+
+member_table = rows(
+    "member could recalls_now would_recall hidden=after.hidden",
+    member=lambda each: _member_text(each.member),
+    could=lambda each: ", ".join(each.operations) or f"nothing ({each.after.decision.reason})",
+    recalls_now=lambda each: str(len(each.before.visible)),
+    would_recall=lambda each: str(len(each.after.visible)),
+    denied=lambda each: str(len(each.after.denied)),
+)
+
+
+def token_table(tokens: Iterable[records.AccessToken], now: int) -> Table:
+    """Return tokens, one in a row, as they stand at `now`, microseconds UTC."""
+
+    def until(token: records.AccessToken) -> Text:
+        end = local_time(token.revoked_at or token.expires_at)
+        return Text(end) if token.is_good_at(now) else Text(f"ended {end}", style="dim")
+
+    return table(
+        tokens, "id name class=token_class", who=_holder_text, good_for=_bounds, until=until
+    )
+
+
+def token_view(token: records.AccessToken) -> list[Text]:
+    """Return what became of one token, and its secret where it is shown."""
+    if token.revoked_at is not None:
+        return [report(f"{token.name} lets nobody in any more")]
+    about = f"{token.token_class} token {common.short(token.id)} for {_holder_text(token)}"
+    until = local_time(token.expires_at)
+    line = report(f"{token.name}: {about}, good for {_bounds(token)} until {until}")
+    if token.secret is None:
+        return [line]
+    return [line, Text("Its secret, which is shown this once:"), Text(token.secret)]
+
+
+def _holder_text(token: records.AccessToken) -> str:
+    return actor_text(token.actor.dump()) + (
+        " (operator)" if token.actor.role == "operator" else ""
+    )
+
+
+def _bounds(token: records.AccessToken) -> str:
+    operations = "all" if token.operations is None else ", ".join(token.operations)
+    if token.scopes is not None:
+        return f"{operations} in {common.join_ids(token.scopes)}"
+    # An agent that comes in by itself was not given its user's private scope.
+    return operations + (" but the private scope" if token.actor.agent is not None else "")
+
 
 _PERSON = "Shows it first and needs a person at a terminal."
 _FORM = "user:bob=writer, agent:coder=reader@2026-12-31 or everyone=reader"
@@ -21,7 +142,7 @@ Agent = Annotated[str | None, "The agent that acts for the user."]
 Projects = Annotated[tuple[str, ...], "A project of theirs."]
 
 
-@command("approvals", view=views.approval_table, scope="all")
+@command("approvals", view=approval_table, scope="all")
 def approvals(call: Call) -> Answer:
     owner, limit = call.owner, call.arguments.pop("limit", 50)
     scopes = owner.tally.scopes() if call.scope is None else [owner.actor.home(call.scope)]
@@ -46,10 +167,10 @@ def _decision(verb: Literal["approve", "deny", "revoke"]) -> Command:
         require_person(f"tally {verb}")
         waiting = call.owner.approvals.get(call.arguments["approval_id"])
         if not call.as_json:
-            print_view(views.approval_view(waiting))
+            print_view(approval_view(waiting))
         confirm(f"{verb} exactly this", verb)
         decided: Approval = call.do(approval_id=waiting.id)
-        lines = [views.approval_line(decided)]
+        lines = [approval_line(decided)]
         if decided.token is None:
             return Answer(decided, lines)
         once = "The same action of the same actor runs once, with this token or without:"
@@ -61,7 +182,7 @@ def _decision(verb: Literal["approve", "deny", "revoke"]) -> Command:
 approve, deny, revoke = _decision("approve"), _decision("deny"), _decision("revoke")
 
 
-@command("spaces", view=views.space_table)
+@command("spaces", view=space_table)
 def spaces(call: Call) -> Answer:
     opens = "`tally space SCOPE --name … --member …` opens a scope to others."
     stored = call.do()
@@ -97,7 +218,7 @@ def space(
         call.take("scope")
         previews = [owner.spaces.preview_member(scope, each) for each in added]
         value = [{**each.dump(), "gained": list(each.gained)} for each in previews]
-        return Answer(value, views.member_table(previews))
+        return Answer(value, member_table(previews))
     try:
         there = owner.spaces.get(scope).members
     except NotFound:
@@ -112,7 +233,7 @@ def space(
             members |= {f"{each.principal_type}:{each.principal_id}": each for each in added}
             changes["members"] = [each.dump() for each in members.values()]
         result = call.do("update_space", reason=reason, changes=changes)
-    return Answer(result, views.space_table([result]))
+    return Answer(result, space_table([result]))
 
 
 def _member(text: str) -> SpaceMember:
@@ -128,7 +249,7 @@ def _member(text: str) -> SpaceMember:
 
 @command(
     "preview_access",
-    view=views.preview_table,
+    view=preview_table,
     without=("actor",),
     helps={"scopes": "Such as project:apollo; by default all there are."},
 )
@@ -146,56 +267,54 @@ def preview_agent(
     return call.do(actor=actor, scopes=scopes)
 
 
-@command(
-    *("make_token", "tokens", "rotate_token", "revoke_token"),
-    without=("name", "token_id", "actor", "token_class"),
-    helps={
-        "action": "list, make NAME, rotate TOKEN or revoke TOKEN.",
-        "name_or_token": "The name of a new token; the id of one, or how it begins or ends.",
-        "session": "For a person's sitting: grants, forces and erases. At a terminal.",
-    },
-)
-def token(
+def _make_token(
     call: Call,
-    action: Literal["list", "make", "rotate", "revoke"] = "list",
-    name_or_token: str | None = None,
+    name: str,
     /,
+    *,
     user: Annotated[str | None, "Who comes in with it; by default whoever makes it."] = None,
     agent: Agent = None,
     project: Projects = (),
     operator: Annotated[bool, "With the rights of an operator."] = False,
-    session: bool = False,
-) -> Answer:
-    """List access tokens; make one, whose secret is shown once; replace or revoke one: the next
-    request with it is refused.
-    """
-    if (name_or_token is None) != (action == "list"):
-        takes = {"list": "no name and no id", "make": "the name of a machine or person"}
-        raise InvalidInput(
-            f"tally token {action} takes {takes.get(action, 'the id of one token')}."
-        )
-    if action != "make" and (user or agent or project or operator or session):
-        raise InvalidInput("Only tally token make says who comes in.")
-    tokens = call.owner.tokens
-    if action == "list":
-        listed, now = call.do("tokens"), call.owner.tally.now()
-        none = "There are no access tokens. `tally token make NAME` makes one."
-        return Answer(listed, views.token_table(listed, now) if listed else none)
-    if action == "make":
-        if session:
-            require_person("tally token make --session")
-        bounded = {"scopes", "operations"} & set(call.arguments)
-        kind: TokenClass = "session" if session else "scoped" if bounded else "personal"
-        holder = _holder(call.owner.actor, user, agent, project, operator)
-        token = call.do("make_token", name=name_or_token, actor=holder, token_class=kind)
-    else:
-        token_id = complete_id(str(name_or_token), (each.id for each in tokens.list()), "token")
-        token = call.do(f"{action}_token", token_id=token_id)
-    if token.secret is None:
-        return Answer(token, views.token_line(token))
-    return Answer(
-        token, [views.token_line(token), "Its secret, which is shown this once:", token.secret]
-    )
+    session: Annotated[
+        bool, "For a person's sitting: grants, forces and erases. At a terminal."
+    ] = False,
+) -> AccessToken:
+    if session:
+        require_person("tally token make --session")
+    bounded = {"scopes", "operations"} & set(call.arguments)
+    kind: TokenClass = "session" if session else "scoped" if bounded else "personal"
+    holder = _holder(call.owner.actor, user, agent, project, operator)
+    made: AccessToken = call.do(name=name, actor=holder, token_class=kind)
+    return made
+
+
+def _list_tokens(call: Call, /) -> Answer:
+    listed, now = call.do(), call.owner.tally.now()
+    return Answer(listed, token_table(listed, now) if listed else None)
+
+
+def _of_token(call: Call, token_id: str, /) -> AccessToken:
+    ids = (each.id for each in call.owner.tokens.list())
+    changed: AccessToken = call.do(token_id=complete_id(token_id, ids, "token"))
+    return changed
+
+
+token = action_command(
+    "List access tokens; make one, whose secret is shown once; replace or revoke one: the next "
+    "request with it is refused.",
+    {
+        "list": Action(
+            "tokens",
+            run=_list_tokens,
+            empty="There are no access tokens. `tally token make NAME` makes one.",
+        ),
+        "make": Action("make_token", view=token_view, run=_make_token),
+        "rotate": Action("rotate_token", view=token_view, run=_of_token),
+        "revoke": Action("revoke_token", view=token_view, run=_of_token),
+    },
+    without=("actor", "token_class"),
+)
 
 
 def _holder(
@@ -215,21 +334,5 @@ def _holder(
     )
 
 
-def _suspension(operation: Literal["freeze", "thaw"], *, mutations: str, autonomy: str) -> Command:
-    def suspend(call: Call) -> Answer:
-        call.do()
-        what, reason = call.arguments.get("what", "mutations"), call.arguments["reason"]
-        value = {"frozen": operation == "freeze", "what": what, "reason": reason}
-        return Answer(value, f"✓ {mutations if what == 'mutations' else autonomy}")
-
-    return command(operation)(suspend)
-
-
-freeze = _suspension(
-    "freeze",
-    mutations="nothing is changed until you thaw it: tally thaw --reason …",
-    autonomy="nothing is learned until you thaw it: tally thaw --what autonomy --reason …",
-)
-thaw = _suspension(
-    "thaw", mutations="memory may be changed again", autonomy="autonomous work goes on"
-)
+freeze = operation_command("freeze", "✓ suspended until the same is allowed: tally thaw --reason …")
+thaw = operation_command("thaw", "✓ allowed again")

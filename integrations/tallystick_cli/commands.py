@@ -22,11 +22,13 @@ from tallystick.errors import InvalidInput
 from tallystick.operations import OPERATIONS
 from tallystick.tally import BoundTally
 from tallystick_cli.inputs import POSITIONAL, Input, own_input, parameter_of
-from tallystick_cli.output import as_json, print_json, print_view
-from tallystick_cli.session import open_as_owner, view_in
+from tallystick_cli.output import as_json, print_json, print_view, progress_bar
+from tallystick_cli.session import confirm, open_as_owner, require_person, view_in
 
-View = Callable[[Any], Any]
-"""Makes a view for a person of a result."""
+View = Callable[[Any], Any] | str
+"""Makes a view for a person of a result; a text is the view, in which `{0.name}` is a field."""
+EMPTY = "There is none."
+"""What is printed for an empty list."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,10 @@ class Call:
     as_json: bool
     options: Mapping[str, str]
     """How each argument is typed."""
+    bar: str = ""
+    """Label and unit of the bar that shows the progress of an operation."""
+    action: str = ""
+    """The action that was named, of a command that has some."""
 
     def do(self, operation: str = "", /, **changes: Any) -> Any:
         """Call an operation, by default the command's, with what was typed and other values in its
@@ -77,11 +83,20 @@ class Call:
         """
         called = OPERATIONS[operation or self.operations[0]]
         self.take(*called.arguments.model_fields)
-        return called.call(self.bound, self.arguments | changes)
+        arguments = self.arguments | changes
+        if not self.bar:
+            return called.call(self.bound, arguments)
+        label, _, unit = self.bar.partition(" ")
+        with progress_bar(label, unit, hidden=self.as_json) as advance:
+            return called.call(self.bound, arguments, progress=advance)
 
     def take(self, *names: str) -> None:
         """Raise InvalidInput for an option that was typed and is none of these arguments."""
-        if surplus := [self.options[name] for name in self.arguments if name not in names]:
+        self.refuse(name for name in self.arguments if name not in names)
+
+    def refuse(self, names: Iterable[str]) -> None:
+        """Raise InvalidInput for options that were typed, if there are any."""
+        if surplus := [self.options[name] for name in names]:
             raise InvalidInput(f"tally {self.command} takes no {', '.join(surplus)} here.")
 
 
@@ -92,8 +107,11 @@ def command(
     without: Sequence[str] = (),
     helps: Mapping[str, str] | None = None,
     scope: Literal["home", "all"] | None = None,
-    empty: str = "There is none.",
+    empty: str = EMPTY,
     note: str = "",
+    ok: Callable[[Any], bool] | None = None,
+    asks: str = "",
+    bar: str = "",
     whole_ids: bool = False,
     tally: Literal["open", "create", "place", "none"] = "open",
 ) -> Callable[[Callable[..., Any]], Command]:
@@ -103,8 +121,9 @@ def command(
     What the function takes by its place alone is an argument, all else an option; a text in its
     annotation is its help. The command takes every argument of the operations too, but those in
     `without`, with the helps of the table, or of `helps`. `note` follows the description, `empty`
-    is printed for an empty list, `whole_ids` are those of which no part is taken. With `place` the
-    function opens the tally itself.
+    is printed for an empty list, `whole_ids` are those of which no part is taken. It exits with 1
+    for a result that is not `ok`. A person at a terminal confirms --apply of what it `asks`. A
+    `bar` of progress has this label and unit. With `place` the function opens the tally itself.
     """
 
     def build(run: Callable[..., Any]) -> Callable[..., None]:
@@ -132,12 +151,18 @@ def command(
                     owner = stack.enter_context(opening)
                 bound, name = owner and view_in(owner, named), str(context.info_name)
                 call = Call(name, operations, place, owner, bound, named, values, is_json, options)
+                call.bar = bar
+                if asks and values.get("mode") == "apply":
+                    require_person(f"tally {name} --apply")
+                    confirm(asks, name.partition("-")[0])
                 result = run(call, *by_place, **by_name)
-                answer = result if isinstance(result, Answer) else Answer(result)
+                answer = answer_of(result, view, empty)
+                if ok is not None:
+                    answer = answer._replace(ok=ok(answer.value))
                 if result is not None and is_json:
                     print_json(answer.value)
                 elif result is not None:
-                    _print_views(answer, view, empty)
+                    _print_views(answer)
                     shown = 0 if whole_ids else -8
                     _print_older(as_json(answer.value), inputs, typed.get("limit"), shown)
             if not answer.ok:
@@ -164,7 +189,7 @@ def command(
 
 def operation_command(operation: str, view: View, **options: Any) -> Command:
     """Make a command that is one operation and prints its result; options as of `command`."""
-    return command(operation, view=view, **options)(lambda call: call.do())
+    return command(operation, view=view, **options)(lambda call: Answer(call.do()))
 
 
 def _fields(operations: Sequence[str], without: Sequence[str]) -> dict[str, FieldInfo]:
@@ -189,11 +214,20 @@ def _is_typed(context: typer.Context, name: str) -> bool:
     return source is not None and not source.name.startswith("DEFAULT")
 
 
-def _print_views(answer: Answer, view: View | None, empty: str) -> None:
+def answer_of(result: Any, view: View | None, empty: str) -> Answer:
+    """Return a result with a view of it, unless it has one: `empty` for an empty list."""
+    answer = result if isinstance(result, Answer) else Answer(result)
+    if answer.view is not None:
+        return answer
+    if view is None or (isinstance(answer.value, list | tuple) and not answer.value):
+        return answer._replace(view=empty)
+    return answer._replace(
+        view=partial(view.format if isinstance(view, str) else view, answer.value)
+    )
+
+
+def _print_views(answer: Answer) -> None:
     shown: Any = answer.view() if callable(answer.view) else answer.view
-    if shown is None:
-        is_empty = isinstance(answer.value, list | tuple) and not answer.value
-        shown = empty if is_empty or view is None else view(answer.value)
     print_view(*(shown if isinstance(shown, list) else [shown]))
     if (token := getattr(answer.value, "confirm_token", None)) is not None:
         # In one piece, so that it can be copied.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import webbrowser
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -17,26 +15,18 @@ from tallystick.tally import Tally
 from tallystick_cli.commands import Answer, Call, command
 from tallystick_cli.output import print_json, print_view
 from tallystick_cli.session import open_as_owner, require_person
-from tallystick_cli.starting import check_command, check_server, place_for, program
-from tallystick_hooks.clients import (
-    CLIENTS,
-    Change,
-    change_hooks,
-    change_plugin,
-    change_server,
-    harness_of,
-    is_installed,
-    written_at,
-)
+from tallystick_hooks.clients import CLIENTS, Change, ClientScope, change_server, is_installed
 from tallystick_hooks.events import PATHS, HookFormat
 from tallystick_hooks.harnesses import HARNESSES
+from tallystick_hooks.starting import check_command, check_server, place_for, program
+from tallystick_hooks.wiring import Form, Wiring, other_form
 
 _FORMATS = get_args(HookFormat)
 Agent = Annotated[str | None, "The agent that acts for you, for the history."]
 Rules = Annotated[str | None, "TOML file of the rules."]
 ShowOnly = Annotated[bool, "Only show what would be written."]
 Place = Annotated[
-    Literal["project", "user"],
+    ClientScope,
     typer.Option("--scope", help="To install: project, in this folder, or user."),
 ]
 
@@ -137,135 +127,70 @@ def hook(
     rules: Rules = None,
     socket: Annotated[str | None, "Socket of `tally serve`; else that of the tally."] = None,
     via: Annotated[str | None, f"Where the hook is written down: {', '.join(PATHS)}."] = None,
-    form: Annotated[
-        Literal["hooks", "plugin"] | None, "To install: hooks, which are commands, or a plugin."
-    ] = None,
+    form: Annotated[Form | None, "To install: hooks, which are commands, or a plugin."] = None,
     place: Place = "project",
     show: ShowOnly = False,
 ) -> Answer | None:
     """Answer an event of an agent's session, as JSON, or put the hooks into a coding harness."""
-    arguments = [*_option_words("--boundary", boundary), *_option_words("--agent", agent)]
+    words = [*_option_words("--boundary", boundary), *_option_words("--agent", agent)]
     files = {"--rules": rules, "--socket": socket}
     if event in ("install", "uninstall"):
-        name = client or "claude-code"
-        options = [*arguments, "--tally", call.where]
-        return _install(call, event, name, form, place, options, files, show)
+        start = program(place) if event == "install" else [sys.executable]
+        files = {"--tally": call.where, **files}
+        wiring = Wiring(client or "claude-code", place, start, words, files)
+        if event == "install":
+            return _install(call, wiring, form or wiring.form, show)
+        return _uninstall(call, wiring, form, show)
     if client is not None:
         raise InvalidInput("tally hook takes a harness with install and uninstall alone.")
     from tallystick_hooks.command import run
 
-    arguments += [part for option, file in files.items() for part in _option_words(option, file)]
-    arguments += _option_words("--via", via)
-    if code := run([event, "--format", format, "--tally", call.where, *arguments]):
+    words += [part for option, file in files.items() for part in _option_words(option, file)]
+    words += _option_words("--via", via)
+    if code := run([event, "--format", format, "--tally", call.where, *words]):
         raise typer.Exit(code)
     return None
 
 
-def _install(
-    call: Call,
-    action: str,
-    client: str,
-    form: Literal["hooks", "plugin"] | None,
-    place: Literal["project", "user"],
-    options: Sequence[str],
-    files: Mapping[str, str | None],
-    show: bool,
-) -> Answer:
-    """Put hooks or a plugin into a harness, or take out what is there. One form beside the other
-    stays until it is taken out, which waits for a session that the other has told of.
+def _install(call: Call, wiring: Wiring, form: Form, show: bool) -> Answer:
+    """Put hooks or a plugin into a harness; one form beside the other stays until it is taken
+    out.
     """
-    harness, is_new = harness_of(client), action == "install"
-    start = program(place) if is_new else [sys.executable]
-    *words, _, where = options
-    placed = {"--tally": where, **files}
-
-    def command_line(form: str) -> Callable[[str], str]:
-        hooks = harness.hooks
-        root, format = ("", "") if hooks is None else (hooks.root, hooks.format)
-        via = f"{place}-{form}"
-
-        def line(event: str) -> str:
-            fixed = [*start, "hook", event, "--format", format, *words, "--via", via]
-            return shlex.join(fixed) + "".join(
-                f" {option} {_place_in_shell(file, place, root)}"
-                for option, file in placed.items()
-                if file
+    made, other = wiring.put_in(form), other_form(form)
+    if not show:
+        with open_as_owner(call.where, create=True, rules=wiring.files["--rules"]):
+            pass
+        check_command([*wiring.start, "hook", "--help"])
+        faster = "While `tally serve` runs it answers the hooks, faster than each by itself."
+        print_view("✓ the hooks start", faster, stderr=True)
+        if is_installed(wiring.take_out(other)):
+            again = f"tally hook uninstall {wiring.client} --form {other} --scope {wiring.place}"
+            print_view(
+                f"The {other} stay beside it: each event is kept once. After a session with the "
+                f"new ones: {again}",
+                stderr=True,
             )
+    return _make(made, show)
 
-        return line
 
-    def changes(form: str, remove: bool) -> list[Change]:
-        if form == "hooks":
-            if harness.hooks is None and remove:
-                return []
-            return [change_hooks(place, command_line(form), client=client, remove=remove)]
-        if remove and (
-            harness.plugin is None or (place == "project" and not harness.plugin.project)
-        ):
-            return []
-        of_program = [*words, "--via", f"{place}-{form}"]
-        of_program += [
-            part
-            for option, file in placed.items()
-            if file
-            for part in (option, place_for(file, place))
-        ]
-        return change_plugin(
-            place,
-            client,
-            command_line(form),
-            start,
-            of_program,
-            closed=files["--rules"] is not None,
-            remove=remove,
-        )
-
-    default: Literal["hooks", "plugin"] = "plugin" if harness.hooks is None else "hooks"
-    if is_new:
-        chosen = form or default
-        made = changes(chosen, remove=False)
-        other = "hooks" if chosen == "plugin" else "plugin"
-        if not show:
-            with open_as_owner(call.where, create=True, rules=files["--rules"]):
-                pass
-            check_command([*start, "hook", "--help"])
-            faster = "While `tally serve` runs it answers the hooks, faster than each by itself."
-            print_view("✓ the hooks start", faster, stderr=True)
-            if is_installed(changes(other, remove=True)):
-                print_view(
-                    f"The {other} stay beside it: each event is kept once. After a session with "
-                    f"the new ones: tally hook uninstall {client} --form {other} --scope {place}",
-                    stderr=True,
-                )
-        return _make(made, show)
+def _uninstall(call: Call, wiring: Wiring, form: Form | None, show: bool) -> Answer:
+    """Take out hooks, or one form of them, which waits for a session that the other has told of."""
     if form is None:
-        return _make([*changes("hooks", remove=True), *changes("plugin", remove=True)], show)
-    taken, other = changes(form, remove=True), "hooks" if form == "plugin" else "plugin"
-    if not show and is_installed(taken) and is_installed(changes(other, remove=True)):
-        from tallystick_hooks.handling import has_told
-
-        boundary = dict(pairwise(words)).get("--boundary")
-        since = written_at(changes(other, remove=True))
+        return _make([*wiring.take_out("hooks"), *wiring.take_out("plugin")], show)
+    taken = wiring.take_out(form)
+    other = other_form(form)
+    if not show and is_installed(taken) and is_installed(wiring.take_out(other)):
         with open_as_owner(call.where, create=True) as owner:
-            bound = owner if boundary is None else owner.tally.bind(owner.actor, boundary)
-            is_used = has_told(bound, f"{place}-{other}", since=since)
-        if not is_used:
-            raise InvalidInput(
-                f"The {other} beside it told of no session yet, so that one would be lost. Begin "
-                f"one first, or take out both: leave --form out."
-            )
+            if not wiring.is_used(other, owner):
+                raise InvalidInput(
+                    f"The {other} beside it told of no session yet, so that one would be lost. "
+                    "Begin one first, or take out both: leave --form out."
+                )
     return _make(taken, show)
 
 
 def _option_words(option: str, *values: str | None) -> list[str]:
     return [part for value in values if value for part in (option, value)]
-
-
-def _place_in_shell(where: str, place: Literal["project", "user"], root: str) -> str:
-    """Return a place for the line of a hook, whose working folder follows the agent's."""
-    written = shlex.quote(place_for(where, place))
-    is_below = place == "project" and "://" not in where
-    return f"{root}/{written}" if is_below else written
 
 
 def _make(changes: Sequence[Change], show: bool) -> Answer:

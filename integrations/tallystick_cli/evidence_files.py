@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -130,15 +130,10 @@ class Comparison(Record):
 
 def read_evidence(path: Path) -> Evidence:
     """Read a file of evidence. Raises InvalidInput."""
-    return evidence_in(_content(path), str(path))
-
-
-def evidence_in(content: bytes, name: str) -> Evidence:
-    """Return the evidence in the bytes of a file. Raises InvalidInput."""
     try:
-        return Evidence.load(strict_json(content))
+        return Evidence.load(strict_json(_content(path)))
     except (ValueError, InvalidRecord) as error:
-        raise InvalidInput(f"{name} is no evidence of a gate: {error}") from error
+        raise InvalidInput(f"{path} is no evidence of a gate: {error}") from error
 
 
 def _content(path: Path) -> bytes:
@@ -211,29 +206,21 @@ def verify_evidence(path: Path, *, foil: Foil | None = None) -> Ledger:
     """
     _content(path)
     ledger = read_ledger(path, foil=foil)
-    wrong = files_that_differ(ledger, path.parent)
-    problems = (*ledger.problems, *(_problem(name, told) for name, told in wrong.items()))
+    problems = (*ledger.problems, *_files_that_differ(ledger, path.parent))
     return ledger.replace(ok=not problems, problems=problems)
 
 
-def files_that_differ(ledger: Ledger, folder: Path) -> Mapping[str, str]:
-    """Return by gate what is wrong with the file that its last entry names."""
-    wrong: dict[str, str] = {}
+def _files_that_differ(ledger: Ledger, folder: Path) -> Iterator[VerificationProblem]:
+    """Yield what is wrong with the file that the last entry of a gate names."""
     for gate, entry in latest(ledger.entries, GATE).items():
         file = folder / f"{gate}.json"
-        if not _is_name(gate) or not file.is_file():
-            wrong[gate] = "the ledger names evidence that is not here"
+        if not gate.replace("-", "").isalnum() or not file.is_file():
+            problem = "the ledger names evidence that is not here"
         elif evidence_digest(file.read_bytes()) != entry.details.get("evidence"):
-            wrong[gate] = "its evidence is not what the ledger names"
-    return wrong
-
-
-def _is_name(gate: str) -> bool:
-    return bool(gate) and gate.replace("-", "").isalnum()
-
-
-def _problem(gate: str, told: str) -> VerificationProblem:
-    return VerificationProblem(where=gate, problem=told)
+            problem = "its evidence is not what the ledger names"
+        else:
+            continue
+        yield VerificationProblem(where=gate, problem=problem)
 
 
 def evidence_of(folder: Path) -> Sequence[Evidence]:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Literal
-
-from rich.console import Group
-from rich.text import Text
 
 from tallystick.errors import InvalidInput
 from tallystick.records import MOST_RESULTS, Memory
 from tallystick_cli.commands import Answer, Call, command
-from tallystick_cli.output import progress_bar
+from tallystick_cli.output import progress_bar, write_private
 from tallystick_cli.session import open_as_owner, view_in
-from tallystick_cli.views.common import counts, table
+from tallystick_cli.views.common import record
 from tallystick_imports import (
     ExportFormat,
     ForeignFormat,
@@ -28,7 +23,34 @@ _MOST = 10
 """Owners and reasons that a terminal shows."""
 
 
-@command(scope="home", tally="place")
+def _owners(imported: Imported) -> list[str]:
+    owners = [f"{owner or 'nobody named'}: {count}" for owner, count in imported.owners.items()]
+    more = [f"and {len(owners) - _MOST} others"] if len(owners) > _MOST else []
+    return [*owners[:_MOST], *more]
+
+
+def _next(imported: Imported) -> str | None:
+    if imported.mode == "apply":
+        return None
+    several = " The file has several owners: name those that belong here with --only."
+    return f"Nothing is written yet; --apply imports.{several if len(imported.owners) > 1 else ''}"
+
+
+_VIEW = record(
+    "Imported",
+    "memories=read kinds new=created there_already=present read_back=found skipped=skipped_count",
+    owners=_owners,
+    reasons=lambda each: [f"{one.place}: {one.reason}" for one in each.skipped[:_MOST]],
+    next=_next,
+)
+
+
+@command(
+    scope="home",
+    tally="place",
+    view=_VIEW,
+    ok=lambda done: done.mode == "preview" or done.found == done.created + done.present,
+)
 def import_from(
     call: Call,
     format: Annotated[ForeignFormat, "The product."],
@@ -38,7 +60,7 @@ def import_from(
     /,
     only: Annotated[tuple[str, ...], "User, namespace, agent or project to take; * for all."] = (),
     apply: Annotated[bool, "Import; without it nothing is written."] = False,
-) -> Answer:
+) -> Imported:
     """Bring the memories of another product in, each with its source; again, it adds nothing."""
     hidden = call.as_json or not apply
     with (
@@ -47,11 +69,7 @@ def import_from(
     ):
         bound = view_in(owner, call.scope)
         mode: Literal["preview", "apply"] = "apply" if apply else "preview"
-        imported = import_memories(
-            bound, format, Path(file), only=only, mode=mode, progress=advance
-        )
-    is_whole = not apply or imported.found == imported.created + imported.present
-    return Answer(imported, _view(imported, str(bound.scope), is_whole), is_whole)
+        return import_memories(bound, format, Path(file), only=only, mode=mode, progress=advance)
 
 
 @command(scope="home")
@@ -68,36 +86,7 @@ def export_to(
     memories: list[Memory] = []
     while page := bound.memories(limit=MOST_RESULTS, before=memories[-1].id if memories else None):
         memories += page
-    # What was remembered is for whoever runs this, until he gives it to somebody.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:
-        for line in export_lines(reversed(memories), format, owner=bound.scope.key or "all"):
-            opened.write(line + "\n")
+    lines = export_lines(reversed(memories), format, owner=bound.scope.key or "all")
+    write_private(file, "".join(f"{line}\n" for line in lines).encode(), is_new=True)
     value = {"file": file, "memories": len(memories)}
     return Answer(value, f"✓ {len(memories)} memories in {file}")
-
-
-def _view(imported: Imported, scope: str, is_whole: bool) -> Group:
-    owners = [(owner or "nobody named", str(count)) for owner, count in imported.owners.items()]
-    rows = owners[:_MOST]
-    if len(owners) > _MOST:
-        rows.append((f"{len(owners) - _MOST} others", ""))
-    if imported.mode == "preview":
-        what = f"{imported.read} memories ({counts(imported.kinds)})"
-        head = Text(f"{what} would come to {scope}.", style="bold")
-        below = "Nothing is written yet; --apply imports."
-        if len(owners) > 1:
-            below += " The file has several owners: name those that belong here with --only."
-    else:
-        came = f"{imported.created} new, {imported.present} there already"
-        line = f"✓ {came}, {imported.found} read back"
-        head, below = Text(line, style="green" if is_whole else "bold red"), f"in {scope}"
-    skipped = [f"{each.place}: {each.reason}" for each in imported.skipped[:_MOST]]
-    if imported.skipped_count > _MOST:
-        skipped.append(f"{imported.skipped_count - _MOST} more were skipped")
-    return Group(
-        head,
-        table(rows, "", of=itemgetter(0), memories=itemgetter(1)),
-        Text(below, style="dim"),
-        *(Text(f"✗ {line}", style="yellow") for line in skipped),
-    )

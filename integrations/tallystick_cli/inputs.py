@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tallystick.errors import InvalidInput
+from tallystick.records import Foil
 from tallystick_cli.session import id_of
 
 _SPELLINGS = {
@@ -41,6 +42,11 @@ def option_of(name: str, *, is_several: bool = False) -> str:
     return _SPELLINGS.get(name, f"--{name.replace('_', '-')}")
 
 
+def word_of(name: str) -> str:
+    """Return the word that stands for an argument in the line of a command."""
+    return re.sub("_ids?$", "", name).replace("_or_", "|").upper()
+
+
 NAME_AND_JSON = "A further field, NAME=JSON or NAME=text, such as priority=high"
 """The help of an attribute."""
 
@@ -54,11 +60,24 @@ def read_attributes(typed: Iterable[str], option: str = "--attribute") -> dict[s
         name, sign, value = each.partition("=")
         if not sign or not name.strip():
             raise InvalidInput(f"{option} takes NAME=JSON, not {each!r}.", argument=option[2:])
-        try:
-            attributes[name.strip()] = json.loads(value)
-        except ValueError:
-            attributes[name.strip()] = value
+        attributes[name.strip()] = read_json(value)
     return attributes
+
+
+def read_json(text: str) -> Any:
+    """Return a value that was typed: JSON where it is some, else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def read_foil(run_id: str, text: str) -> Foil:
+    """Return the foil that was typed as `verify` prints it. Raises BadParameter."""
+    count, _, head = text.partition(":")
+    if not count.isdigit() or not head:
+        raise typer.BadParameter("Write the foil as COUNT:DIGEST, as `verify` prints it.")
+    return Foil(run_id=run_id, count=int(count), head=head)
 
 
 class Input:
@@ -110,7 +129,7 @@ class Input:
         )
 
     def _argument(self, help: str) -> dict[str, Any]:
-        word = re.sub("_ids?$", "", self.name).replace("_or_", "|").upper()
+        word = word_of(self.name)
         if self.is_id:
             ends = "they begin or end" if self.is_several else "it begins or ends"
             help = f"{help.rstrip('.')}, or how {ends}."

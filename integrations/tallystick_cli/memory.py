@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
 from tallystick.errors import InvalidInput
 from tallystick.records import JsonObject, Proposal, Reflected, ReviewDecision
 from tallystick.records.escaping import visible
+from tallystick_cli.actions import Action, action_command
 from tallystick_cli.commands import Answer, Call, command, operation_command
-from tallystick_cli.inputs import NAME_AND_JSON, read_attributes
+from tallystick_cli.inputs import NAME_AND_JSON, read_attributes, read_json
 from tallystick_cli.output import print_view
 from tallystick_cli.session import confirm, id_of, require_person
 from tallystick_cli.views import memories as views
@@ -98,42 +98,38 @@ def forget(
     return Answer(change, views.change_line(change))
 
 
-@command(
-    *("working_list", "working_get", "working_set", "working_drop"),
-    without=("name", "value"),
-    helps={"action": "list; get, set or drop NAME."},
+def _working_set(call: Call, name: str, value: str, /) -> Any:
+    return call.do(name=name, value=read_json(value))
+
+
+def _working_get(call: Call, name: str, /) -> Answer:
+    kept = call.do(name=name)
+    return Answer(kept, None if kept else "There is no such value.", kept is not None)
+
+
+def _working_drop(call: Call, name: str, /) -> Answer:
+    dropped = call.do(name=name)
+    return Answer(dropped, "✓ dropped" if dropped else "There is no such value.", dropped)
+
+
+working = action_command(
+    "List what a run or a thread keeps in mind; read, set or drop one value of it.",
+    {
+        "list": Action("working_list", view=views.working_table, empty="Nothing is kept in mind."),
+        "get": Action(
+            "working_get", view=lambda kept: views.working_table([kept]), run=_working_get
+        ),
+        "set": Action(
+            "working_set", view=lambda kept: views.working_table([kept]), run=_working_set
+        ),
+        "drop": Action("working_drop", run=_working_drop),
+    },
+    helps={
+        "name": "Of the value: task, plan, questions, facts, or another.",
+        "value": "Of set: JSON, or a text.",
+    },
     scope="home",
 )
-def working(
-    call: Call,
-    action: Literal["list", "get", "set", "drop"] = "list",
-    name: Annotated[str | None, "Of the value: task, plan, questions, facts, or another."] = None,
-    value: Annotated[str | None, "Of set: JSON, or a text."] = None,
-    /,
-) -> Answer:
-    """List what a run or a thread keeps in mind; read, set or drop one value of it."""
-    if (name is None) != (action == "list") or (value is None) != (action != "set"):
-        raise InvalidInput("Write tally working list, get NAME, set NAME VALUE or drop NAME.")
-    if action == "list":
-        values = call.do("working_list")
-        return Answer(values, views.working_table(values) if values else "Nothing is kept in mind.")
-    if action == "drop":
-        dropped = call.do("working_drop", name=name)
-        return Answer(dropped, "✓ dropped" if dropped else "There is no such value.", dropped)
-    if action == "set":
-        kept = call.do("working_set", name=name, value=_as_json(value or ""))
-    else:
-        kept = call.do("working_get", name=name)
-    nothing = "There is no such value."
-    return Answer(kept, nothing if kept is None else views.working_table([kept]), kept is not None)
-
-
-def _as_json(text: str) -> Any:
-    """Return a value that was typed: JSON where it is some, else the text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 reviews = operation_command(

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import StringIO
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +35,10 @@ _STYLES = {"✓": "green", "✗": "red", "!": "yellow"}
 """Styles of a line by the sign that it begins with."""
 
 
-def terminal(*, stderr: bool = False) -> Console:
+def terminal(**options: Any) -> Console:
     """Return the terminal through which everything for a person goes: stored text is no markup and
-    no link there, and what would steer the terminal or hide in it is shown by its number.
+    no link there, and what would steer the terminal or hide in it is shown by its number. Options
+    are as of the Console of rich.
     """
     from rich.console import Console
     from rich.segment import Segment
@@ -55,7 +58,7 @@ def terminal(*, stderr: bool = False) -> Console:
                     text = encoded.decode(self.encoding)
                 yield Segment(text, style and style.update_link(None), control)
 
-    return Terminal(stderr=stderr, markup=False, emoji=False)
+    return Terminal(markup=False, emoji=False, **options)
 
 
 def _visible(text: Text) -> Text:
@@ -84,6 +87,22 @@ def print_view(*views: RenderableType, style: str | None = None, stderr: bool = 
         if isinstance(view, str):
             view = Text(view, style=_STYLES.get(view[:1], "") if style is None else style)
         console.print(view, soft_wrap=isinstance(view, Text))
+
+
+def html_of(view: RenderableType) -> str:
+    """Return a view as a page that loads nothing."""
+    console = terminal(file=StringIO(), record=True, width=160)
+    console.print(view)
+    return console.export_html(inline_styles=True)
+
+
+def write_private(file: str, content: bytes, *, is_new: bool = False) -> None:
+    """Write what only whoever runs this may read, until he gives it to somebody. Raises OSError,
+    also for a file that is there where it has to be new.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if is_new else os.O_TRUNC)
+    with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
+        stream.write(content)
 
 
 def print_json(value: Any) -> None:

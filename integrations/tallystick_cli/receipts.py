@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
-
-import typer
 
 from tallystick.errors import InvalidInput
 from tallystick.recorder import is_bundle, verify_bundle, write_tape
 from tallystick.recorder.bundle import bundle_in
 from tallystick.recorder.signing import new_key
-from tallystick.records import Foil, Verification, VerificationProblem
+from tallystick.records import Verification, VerificationProblem
 from tallystick_cli.commands import Answer, Call, command
+from tallystick_cli.inputs import read_foil
+from tallystick_cli.output import write_private
 from tallystick_cli.session import open_as_owner, run_id_of
 from tallystick_cli.views import runs as views
 from tallystick_html import receipt_page, says_its_bundle
@@ -41,7 +40,7 @@ def verify(
     key, file = None if public_key is None else Path(public_key).read_bytes(), Path(run)
     if is_bundle(file):
         content = file.read_bytes()
-        named = None if foil is None else _foil(verify_bundle(content).run_id, foil)
+        named = None if foil is None else read_foil(verify_bundle(content).run_id, foil)
         answer = verify_bundle(file, foil=named, public_key=key)
         agrees = bundle_in(content) == content or says_its_bundle(content)
         if not agrees:
@@ -57,7 +56,7 @@ def verify(
     else:
         with open_as_owner(call.where) as owner:
             call.bound, run_id = owner, run_id_of(owner, run)
-            answer = call.do(run_id=run_id, foil=None if foil is None else _foil(run_id, foil))
+            answer = call.do(run_id=run_id, foil=None if foil is None else read_foil(run_id, foil))
     return Answer(answer, views.verification_view(answer), answer.ok)
 
 
@@ -70,13 +69,6 @@ def _with_page(answer: Verification, agrees: bool | None) -> Verification:
         return answer.replace(cannot_prove=(*answer.cannot_prove, unproven))
     problem = VerificationProblem(where="page", problem="says something else than the record in it")
     return answer.replace(ok=False, problems=(*answer.problems, problem))
-
-
-def _foil(run_id: str, text: str) -> Foil:
-    count, _, head = text.partition(":")
-    if not count.isdigit() or not head:
-        raise typer.BadParameter("Write the foil as COUNT:DIGEST, as `tally verify` prints it.")
-    return Foil(run_id=run_id, count=int(count), head=head)
 
 
 @command(view=views.receipt_table)
@@ -117,10 +109,7 @@ def _bundle(call: Call, run_id: str, sign: str | None) -> bytes:
 
 
 def _write_bundle(file: str, content: bytes, bundle: bytes) -> Answer:
-    """Write what an agent was told: for whoever runs this, until he gives it to somebody."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with os.fdopen(os.open(file, flags, 0o600), "wb") as stream:
-        stream.write(content)
+    write_private(file, content)
     foil = verify_bundle(bundle).foil
     line = f"✓ {file} ({len(content):,} bytes){', signed' if foil.signature else ''}"
     value = {"file": file, "bytes": len(content), "foil": foil}
@@ -158,8 +147,7 @@ def keygen(
             f"{out} or {public} is there already, and a key that is lost cannot be made again."
         )
     private_key, public_key = new_key()
-    with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(private_key)
+    write_private(out, private_key, is_new=True)
     public.write_bytes(public_key)
     keys = {"private_key": out, "public_key": str(public)}
     return Answer(keys, f"✓ {out} (keep it secret) and {public}")

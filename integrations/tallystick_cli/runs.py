@@ -11,7 +11,7 @@ from rich.console import RenderableType
 
 from tallystick.costs import costs_in
 from tallystick.errors import InvalidInput, NotFound, require
-from tallystick.kit import journal_opened
+from tallystick.kit import closed_to, journal_opened
 from tallystick.policy.rules import load_rules
 from tallystick.records import RunRecord, Scope, StepRecord
 from tallystick.tally import BoundRecordings, BoundTally, is_provider, model_provider, replay_call
@@ -33,10 +33,9 @@ def runs(call: Call) -> Answer:
     scopes = every if call.scope is None else [Scope.parse(call.scope)]
     listed = recordings.runs_of(scopes, **({"limit": 20} | call.arguments))
     counts = recordings.step_counts(listed)
-    rows = [(run, counts.get(run.id, 0)) for run in listed]
-    if rows:
-        value = [{**run.dump(), "steps": steps} for run, steps in rows]
-        return Answer(value, views.run_table(rows))
+    if listed:
+        value = [{**run.dump(), "steps": counts.get(run.id, 0)} for run in listed]
+        return Answer(value, views.run_table(listed, counts))
     if call.scope and (others := recordings.runs_of(every, limit=_MOST)):
         names = ", ".join(sorted({str(run.scope) for run in others}))
         return Answer([], f"No runs are recorded in {call.scope}. There are some in {names}.")
@@ -61,7 +60,7 @@ def show(
     record, recordings = find_run_or_step(call.owner, step), call.owner.recordings
     if isinstance(record, RunRecord):
         steps: list[StepRecord] = call.do("steps", run_id=record.id)
-        runs = views.run_table([(record, len(steps))])
+        runs = views.run_table([record], {record.id: len(steps)})
         return Answer({**record.dump(), "steps": steps}, [runs, views.step_table(steps)])
     if call.arguments:
         raise InvalidInput("--after and --limit page the steps of a run: name a run.")
@@ -97,15 +96,6 @@ def _read_or_none(read: Any, step_id: str) -> Any:
         return None
 
 
-def _closed_to(owner: BoundTally, scope: Scope) -> str | None:
-    """Return whose memories a recording of a scope may hold, where the owner of the call may not
-    read them; or None.
-    """
-    if owner.spaces.preview_access(scopes=[scope]).scopes[0].decision.allowed:
-        return None
-    return scope.key if scope.kind == "private" else str(scope)
-
-
 def _closed_or_opened(
     owner: BoundTally,
     recordings: BoundRecordings,
@@ -115,14 +105,13 @@ def _closed_or_opened(
     is_opened: bool,
 ) -> str | None:
     """Return whose memories of a step stay closed, or None; those that are opened are journaled,
-    each by its id, before they are shown.
+    each by its id, before they are shown. `recordings` journal one look at a step.
     """
-    closed = _closed_to(owner, scope)
+    closed = closed_to(owner, scope)
     if closed is None or not is_opened:
         return closed
     items = _read_or_none(recordings.candidates, step.id) or []
-    memory_ids = [item.memory_id for item in items if item.memory_id is not None]
-    journal_opened(owner, scope, memory_ids, step_id=step.id)
+    journal_opened(owner, scope, items, step_id=step.id)
     return None
 
 
@@ -131,7 +120,7 @@ def _state_of(owner: BoundTally, step: StepRecord, scope: Scope) -> list[str]:
     thread, namespace = step.metadata.get("thread_id"), step.metadata.get("langgraph_checkpoint_ns")
     if not isinstance(thread, str) or not isinstance(namespace, str):
         return []
-    if _closed_to(owner, scope) is not None:
+    if closed_to(owner, scope) is not None:
         # An operator looks into what was recorded; state is read by its own user alone.
         return []
     threads = owner.tally.bind(owner.actor, scope).on("cli").threads

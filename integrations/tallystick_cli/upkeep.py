@@ -11,19 +11,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from tallystick.errors import InvalidInput
-from tallystick.kit.arguments import shown_place
-from tallystick.records import Proof, Transfer
 from tallystick.tally import BoundTally, Tally
 from tallystick.tally.services import services_of
 from tallystick.upkeep.migration import grants as grants_for
+from tallystick_cli.actions import Action, action_command
 from tallystick_cli.commands import Answer, Call, command, operation_command
 from tallystick_cli.output import print_json, print_view, progress_bar
-from tallystick_cli.session import acting, confirm, id_of, open_as_owner, require_person
+from tallystick_cli.session import acting, open_as_owner
 from tallystick_cli.views import upkeep as views
 
 purge = operation_command("purge", views.purge_view)
@@ -42,54 +41,45 @@ def doctor(
     return Answer(findings, views.doctor_table(findings), is_well)
 
 
-@command(
+erase = operation_command(
     "erase",
+    views.erasure_view,
     helps={"fragments": "A piece of their text that names, ids or goals may hold."},
     note="To do it needs a person at a terminal.",
+    asks="destroy the text, which cannot be taken back",
+    ok=lambda erasure: all(proof.holds for proof in erasure.proofs),
 )
-def erase(call: Call) -> Answer:
-    if call.arguments.get("mode") == "apply":
-        require_person("tally erase --apply")
-        confirm("destroy the text, which cannot be taken back", "erase")
-    erasure = call.do()
-    is_gone = all(proof.holds for proof in erasure.proofs)
-    return Answer(erasure, views.erasure_view(erasure), is_gone)
+erase_user = operation_command(
+    "erase_user",
+    views.erased_user_view,
+    positional=("user",),
+    note="To do it needs a person at a terminal.",
+    asks="destroy everything of this user, which cannot be taken back",
+    ok=lambda erased: erased.proof is None or erased.proof.holds,
+)
 
 
-@command("erase_user", positional=("user",), note="To do it needs a person at a terminal.")
-def erase_user(call: Call) -> Answer:
-    if call.arguments.get("mode") == "apply":
-        require_person("tally erase-user --apply")
-        confirm("destroy everything of this user, which cannot be taken back", "erase")
-    erased = call.do()
-    return Answer(
-        erased, views.erased_user_view(erased), erased.proof is None or erased.proof.holds
-    )
-
-
-@command("prove_unreachable", "prove_erased")
-def prove(call: Call) -> Answer:
+@command(
+    *("prove_unreachable", "prove_erased"), view=views.proof_view, ok=lambda proof: proof.holds
+)
+def prove(call: Call) -> Any:
     """Prove that a forgotten memory is reached by nothing, an erased one held by nothing. Exits
     with 1 if it is.
     """
     history = call.owner.inspect(call.arguments["memory_id"]).history
     is_erased = "text" in call.arguments or any(entry.event == "ERASE" for entry in history)
-    proof: Proof = call.do("prove_erased" if is_erased else "prove_unreachable")
-    return Answer(proof, views.proof_view(proof), proof.holds)
+    return call.do("prove_erased" if is_erased else "prove_unreachable")
 
 
 @command(
     "export",
+    view=views.transfer_view,
     positional=("folder",),
     helps={"scopes": "Such as project:apollo; by default all that you may take."},
+    bar="Exporting rows",
 )
-def export(call: Call) -> Answer:
-    arguments = call.arguments
-    arguments["scopes"] = arguments.get("scopes") or _exportable(call.owner)
-    with progress_bar("Exporting", "rows", hidden=call.as_json or "mode" in arguments) as advance:
-        transfer: Transfer = call.owner.operator.export(**arguments, progress=advance)
-    what = "would be exported" if "mode" in arguments else f"exported to {arguments['folder']}"
-    return Answer(transfer, views.transfer_view(transfer, what))
+def export(call: Call) -> Any:
+    return call.do(scopes=call.arguments.get("scopes") or _exportable(call.owner))
 
 
 def _exportable(owner: BoundTally) -> list[str]:
@@ -101,31 +91,22 @@ def _exportable(owner: BoundTally) -> list[str]:
     ]
 
 
-@command("import_from", positional=("folder",), tally="create")
-def import_(call: Call) -> Answer:
-    with progress_bar("Importing", hidden=call.as_json) as advance:
-        transfer = call.owner.operator.import_from(**call.arguments, progress=advance)
-    what = f"imported from {call.arguments['folder']}"
-    return Answer(transfer, views.transfer_view(transfer, what))
+import_ = operation_command(
+    "import_from", views.transfer_view, positional=("folder",), tally="create", bar="Importing"
+)
+backup = operation_command("backup", views.backup_view, positional=("folder",))
 
 
-@command("backup", positional=("folder",))
-def backup(call: Call) -> Answer:
-    result = call.do()
-    return Answer(result, views.backup_view(result, call.arguments["folder"]))
-
-
-@command(tally="place")
-def restore(call: Call, folder: Annotated[str, "The folder of a backup."], /) -> Answer:
+@command(tally="place", view=views.backup_view)
+def restore(call: Call, folder: Annotated[str, "The folder of a backup."], /) -> Any:
     """Restore a backup into a new place, never over a tally: a folder or postgresql://…, whichever
     it was taken from. Digests, rows, chains and texts are checked before it is there.
     """
     with progress_bar("Restoring", hidden=call.as_json) as advance:
-        result = Tally.restore(folder, call.where, actor=acting(), progress=advance)
-    return Answer(result, views.backup_view(result, shown_place(call.where)))
+        return Tally.restore(folder, call.where, actor=acting(), progress=advance)
 
 
-@command(tally="place")
+@command(tally="place", view=views.migration_view)
 def migrate(
     call: Call,
     plan: Annotated[bool, "Only say what would change; the default."] = False,
@@ -134,7 +115,7 @@ def migrate(
     backup: Annotated[str | None, "A new folder for the backup before it."] = None,
     no_backup: Annotated[bool, "Do it without a backup of ours."] = False,
     grants: Annotated[str | None, "Print what lets this role of PostgreSQL use it."] = None,
-) -> Answer | None:
+) -> Any:
     """Bring a tally of an older release to the schema of this one: say what changes, try it, or do
     it after a backup. By default only says it.
     """
@@ -142,12 +123,11 @@ def migrate(
         statements = grants_for(call.where, grants)
         if call.as_json:
             return Answer({"grants": statements.splitlines()})
-        typer.echo(statements)  # as it is, to be given to psql
-        return None
+        return typer.echo(statements)  # as it is, to be given to psql
     if plan + dry_run + apply > 1:
         raise InvalidInput("--plan, --dry-run and --apply are three things. Name one.")
     with progress_bar("Backing up", hidden=call.as_json or backup is None) as advance:
-        result = Tally.migrate(
+        return Tally.migrate(
             call.where,
             mode="dry_run" if dry_run else "apply" if apply else "plan",
             backup=backup,
@@ -155,10 +135,15 @@ def migrate(
             actor=acting(),
             progress=advance,
         )
-    return Answer(result, views.migration_view(result))
 
 
-@command("rebuild_index", without=("reason",), note="With --check only says whether it matches.")
+@command(
+    "rebuild_index",
+    view="✓ {0.chroma} vectors in Chroma",
+    without=("reason",),
+    note="With --check only says whether it matches.",
+    bar="Rebuilding",
+)
 def rebuild_index(
     call: Call,
     check: Annotated[bool, "Change nothing; exit with 1 when it does not match."] = False,
@@ -168,21 +153,21 @@ def rebuild_index(
         compared = call.owner.tally.reconcile_index(repair=False)
         value = {**asdict(compared), "whole": compared.whole}
         return Answer(value, views.reconciled_view(compared), compared.whole)
-    with progress_bar("Rebuilding the index", hidden=call.as_json) as advance:
-        rebuilt = call.owner.operator.rebuild_index(reason=reason, progress=advance)
-    return Answer(rebuilt, views.rebuilt_view(rebuilt))
+    return call.do(reason=reason)
 
 
 @command(
     "reembed",
+    view=views.reembedding_view,
     positional=("embedder",),
     note="At a terminal it asks before it begins. Ctrl-C pauses it: the same command goes on.",
+    ok=lambda work: work.mode == "preview" or not work.left,
 )
-def reembed(call: Call) -> Answer:
+def reembed(call: Call) -> Any:
     if call.arguments.get("mode") != "apply":
         planned = call.do()
         if not planned.texts or call.as_json or not sys.stdin.isatty():
-            return Answer(planned, views.reembedding_view(planned))
+            return planned
         print_view(views.reembedding_view(planned))
         typer.confirm("Embed them now?", default=False, abort=True, err=True)
     embedder = call.arguments.get("embedder")
@@ -190,10 +175,9 @@ def reembed(call: Call) -> Answer:
         _interrupted() as pausing,
         progress_bar("Embedding", "texts", hidden=call.as_json) as advance,
     ):
-        done = call.owner.operator.reembed(
+        return call.owner.operator.reembed(
             embedder, mode="apply", progress=advance, is_pausing=pausing.is_set
         )
-    return Answer(done, views.reembedding_view(done), not done.left)
 
 
 _LOOK_SECONDS = 0.2
@@ -203,41 +187,11 @@ outbound = operation_command(
 )
 
 
-@command(
-    *("jobs", "job", "retry_jobs", "cancel_job"),
-    without=("job_id", "job_ids"),
-    helps={"action": "list, show JOB, retry [JOB…], cancel JOB, or drain: do it now."},
-)
-def jobs(
-    call: Call,
-    action: Literal["list", "show", "retry", "cancel", "drain"] = "list",
-    job: Annotated[tuple[str, ...], "Ids of jobs, or how they begin or end."] = (),
-    /,
-) -> Answer:
-    """List follow-up work; show one job with its trail, retry what failed, cancel one, or drain:
-    do all that waits now. Exits with 1 where some of it failed.
-    """
-    named = [id_of(fragment) for fragment in job]
-    if action in ("show", "cancel") and len(named) != 1:
-        raise InvalidInput(f"tally jobs {action} takes the id of one job.")
-    if action in ("list", "drain") and named:
-        raise InvalidInput(f"tally jobs {action} takes no id.")
-    if action == "list":
-        listed = call.do("jobs")
-        return Answer(listed, views.job_table(listed) if listed else "There is no such work.")
-    if action == "drain":
-        call.take()
-        return _drain(call)
-    if action == "retry":
-        anew = call.do("retry_jobs", job_ids=named or None)
-        return Answer(
-            anew, f"✓ {len(anew)} will be done anew" if anew else "Nothing failed or died"
-        )
-    shown_job = call.do("job" if action == "show" else "cancel_job", job_id=named[0])
-    return Answer(shown_job, views.job_view(shown_job))
+def _retry(call: Call, /, *job_ids: str) -> Any:
+    return call.do(job_ids=job_ids or None)
 
 
-def _drain(call: Call) -> Answer:
+def _drain(call: Call, /) -> Answer:
     with progress_bar("Follow-up work", "jobs", hidden=call.as_json) as advance:
         drained = call.owner.tally.drain(advance)
     left = f", {drained.left} wait for its owner" if drained.left else ""
@@ -246,6 +200,25 @@ def _drain(call: Call) -> Answer:
     mark = "!" if failed else "✓"
     lines = [f"{mark} {drained.jobs} jobs, {vectors}{left}", *failed]
     return Answer(asdict(drained), lines, not failed)
+
+
+jobs = action_command(
+    "List follow-up work; show one job with its trail, retry what failed, cancel one, or drain: do "
+    "all that waits now. Exits with 1 where some of it failed.",
+    {
+        "list": Action("jobs", view=views.job_table, empty="There is no such work."),
+        "show": Action("job", "job_id", views.job_view),
+        "retry": Action(
+            "retry_jobs",
+            view=lambda anew: f"✓ {len(anew)} will be done anew",
+            empty="Nothing failed or died",
+            run=_retry,
+        ),
+        "cancel": Action("cancel_job", "job_id", views.job_view),
+        "drain": Action(run=_drain),
+    },
+    helps={"action": "list, show JOB, retry [JOB…], cancel JOB, or drain: do it now."},
+)
 
 
 @command(tally="place")

@@ -2,100 +2,104 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable
+from typing import Annotated, Any
 
-from tallystick.errors import InvalidInput
-from tallystick_cli.commands import Answer, Call, command, operation_command
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from tallystick.records.work import CompletedTask, Estimate, LinkedAlike, Plan, Task
+from tallystick_cli.actions import Action, action_command
+from tallystick_cli.commands import Call, command, operation_command
 from tallystick_cli.session import id_of
-from tallystick_cli.views import work as views
+from tallystick_cli.views.common import join_ids, note, report, rows, short, state_text, table
 
-_STEPS = {
-    "start": "start_task",
-    "block": "block_task",
-    "unblock": "unblock_task",
-    "submit": "submit_task",
-    "complete": "complete_task",
-    "cancel": "cancel_task",
-    "archive": "archive_task",
-    "estimate": "estimate_task",
-}
-"""What is done with one task, and its operation."""
+task_table = rows("id status priority who=assignees due=due_at says=text waits_for")
+ranked_table = rows("id=task.id score says=task.text why=reasons")
+alias_table = rows("alias entity said_in=evidence", why=lambda each: each.reason.replace("_", " "))
+
+
+def task_line(task: Task) -> Text:
+    """Return what became of a task, in a line."""
+    branch = f", branch {task.branch}" if task.branch and task.status == "doing" else ""
+    archived = ", archived" if task.archived else ""
+    return report(f"{short(task.id)} is {task.status}{archived}{branch}")
+
+
+def completed_view(completed: CompletedTask) -> RenderableType:
+    """Return what the completion of a task has made."""
+    lines: list[Text | str] = [task_line(completed.task), f"episode {short(completed.episode_id)}"]
+    if completed.error_patterns:
+        lines.append(f"error patterns {join_ids(completed.error_patterns)}")
+    if completed.project_id is not None:
+        lines.append(f"project: {completed.done} of {completed.total} tasks are done")
+    return Group(*lines, *map(note, completed.warnings))
+
+
+def estimate_line(estimate: Estimate) -> str:
+    """Return the hours that tasks took, in a line."""
+    hours = f"{estimate.median:g} hours ({estimate.low:g} to {estimate.high:g})"
+    return f"{hours}, from {join_ids(estimate.task_ids)}"
+
+
+def circles_view(circles: Iterable[Iterable[str]]) -> str:
+    """Return circles of dependencies, one in a line."""
+    return "\n".join(" → ".join(map(short, circle)) for circle in circles)
+
+
+def plan_view(plan: Plan) -> RenderableType:
+    """Return a plan with its steps."""
+    steps = [
+        Text.assemble(f"{number:3}  ", state_text(step.state), f"  {step.text}")
+        for number, step in enumerate(plan.steps, 1)
+    ]
+    return Group(Text.assemble((plan.text, "bold"), "  ", state_text(plan.status)), *steps)
+
+
+def alike_view(linked: LinkedAlike) -> RenderableType:
+    """Return what a memory is like, and whether it was linked."""
+    if not linked.links:
+        return "It is like no pattern, rule, template, error pattern or topic."
+    shown = table(linked.links, "id kind like says=text", like=lambda each: f"{each.score} %")
+    done = linked.mode == "apply"
+    return Group(shown, report("they are linked") if done else "To link them: --apply")
+
 
 aliases = operation_command(
-    "aliases", views.alias_table, scope="home", empty="No name stands for another one."
+    "aliases", alias_table, scope="home", empty="No name stands for another one."
 )
 
 
-@command("keep_apart", positional=("name", "other"), scope="home")
-def keep_apart(call: Call) -> Answer:
-    call.do()
-    return Answer({"kept_apart": True}, "✓ they are kept apart")
+keep_apart = operation_command(
+    "keep_apart", "✓ they are kept apart", positional=("name", "other"), scope="home"
+)
+link = operation_command("link_alike", alike_view)
 
-
-link = operation_command("link_alike", views.alike_view)
-
-
-@command(
-    *("tasks", "prioritize_tasks", "task_cycles", *_STEPS.values()),
-    without=("task_id", "blocker"),
+task = action_command(
+    "List tasks, show what to do next, or the circles of dependencies; start, block, unblock, "
+    "submit, complete, cancel, archive or estimate one.",
+    {
+        "list": Action("tasks", view=task_table, empty="There is no such task."),
+        "next": Action("prioritize_tasks", view=ranked_table, empty="Nothing is open."),
+        "cycles": Action("task_cycles", view=circles_view, empty="Nothing depends on itself."),
+        "start": Action("start_task", "task_id", task_line),
+        "block": Action("block_task", "task_id blocker", task_line),
+        "unblock": Action("unblock_task", "task_id", task_line),
+        "submit": Action("submit_task", "task_id", task_line),
+        "complete": Action("complete_task", "task_id", completed_view),
+        "cancel": Action("cancel_task", "task_id", task_line),
+        "archive": Action("archive_task", "task_id", task_line),
+        "estimate": Action("estimate_task", "task_id", estimate_line),
+    },
+    helps={"blocker": "Of block: id of a memory, or words for what blocks it."},
     scope="home",
 )
-def task(
-    call: Call,
-    action: Literal[
-        "list",
-        "next",
-        "cycles",
-        "start",
-        "block",
-        "unblock",
-        "submit",
-        "complete",
-        "cancel",
-        "archive",
-        "estimate",
-    ] = "list",
-    task_or_id: Annotated[str | None, "Id of a task, or how it begins or ends."] = None,
-    blocker: Annotated[str | None, "Of block: id of a memory, or words for what blocks it."] = None,
-    /,
-) -> Answer:
-    """List tasks, show what to do next, or the circles of dependencies; start, block, unblock,
-    submit, complete, cancel, archive or estimate one.
-    """
-    if (task_or_id is None) != (action in ("list", "next", "cycles")) or (blocker is None) != (
-        action != "block"
-    ):
-        raise InvalidInput("Write tally task list, next or cycles; start ID …; block ID BLOCKER.")
-    if action == "list":
-        tasks = call.do("tasks")
-        return Answer(tasks, views.task_table(tasks) if tasks else "There is no such task.")
-    if action == "next":
-        ranked = call.do("prioritize_tasks")
-        return Answer(ranked, views.ranked_table(ranked) if ranked else "Nothing is open.")
-    if action == "cycles":
-        circles = call.do("task_cycles")
-        return Answer(circles, views.circles_view(circles))
-    of_task: dict[str, Any] = {"task_id": id_of(task_or_id or "")}
-    if blocker is not None:
-        of_task["blocker"] = blocker
-    result = call.do(_STEPS[action], **of_task)
-    if action == "complete":
-        return Answer(result, views.completed_view(result))
-    if action == "estimate":
-        return Answer(result, views.estimate_line(result))
-    return Answer(result, views.task_line(result))
 
 
-@command(
-    *("plan", "advance_plan"),
-    without=("plan_id",),
-)
+@command("plan", "advance_plan", without=("plan_id",), view=plan_view)
 def plan(
-    call: Call,
-    plan_or_id: Annotated[str, "Id of a plan, or how it begins or ends."],
-    /,
-) -> Answer:
+    call: Call, plan_or_id: Annotated[str, "Id of a plan, or how it begins or ends."], /
+) -> Any:
     """Show a plan with its steps; with --number give one of them a --state."""
     name = "advance_plan" if "number" in call.arguments else "plan"
-    result = call.do(name, plan_id=id_of(plan_or_id))
-    return Answer(result, views.plan_view(result))
+    return call.do(name, plan_id=id_of(plan_or_id))

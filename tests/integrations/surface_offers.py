@@ -113,7 +113,6 @@ CLI_ABSENT: Mapping[str, Mapping[str, str]] = {
         "record_id": "its second argument",
     },
     "document": dict.fromkeys(("document_id", "content", "data", "path"), _EITHER),
-    "task": {"task_id": _EITHER},
     "synthesize": {
         **dict.fromkeys(("query", "synthesis_id"), _EITHER),
         "mode": "--later, and --apply where something is kept",

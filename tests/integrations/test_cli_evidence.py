@@ -135,9 +135,9 @@ def test_evidence_that_was_edited_does_not_verify(folder: Path) -> None:
         (("show", "none.json"), "`make gates` writes it"),
         (("show", "nothing"), "`make gates` writes it"),
         (("verify", "none.jsonl"), "`make gates` writes it"),
-        (("compare", "one.json"), "takes two files"),
-        (("show", "one.json", "two.json"), "takes two files"),
-        (("show", "one.json", "--foil", "1:a"), "--foil is of"),
+        (("compare", "one.json"), "Write: tally evidence compare BEFORE AFTER"),
+        (("show", "one.json", "two.json"), "Write: tally evidence show [FILE]"),
+        (("show", "one.json", "--foil", "1:a"), "takes no --foil here"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_reason(

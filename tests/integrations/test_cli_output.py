@@ -267,6 +267,37 @@ def test_an_error_is_one_line_for_a_person_and_one_object_for_a_program(
     assert words in error["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("task", "block", "12345678"), "Write: tally task block TASK BLOCKER"),
+        (("document", "add"), "Write: tally document add FILE"),
+        (("source-import", "replay", "12345678"), "source-import replay IMPORT RECORD"),
+        (("jobs", "list", "12345678"), "Write: tally jobs list"),
+        (("token", "list", "--user", "bob"), "tally token takes no --user here"),
+        (("synthesize", "list", "--later"), "tally synthesize takes no --later here"),
+        (("task", "start", "123"), "at least 6 characters"),
+        (("source-import", "replay", "12345678", "a.md"), "There is no import"),
+        (("working", "put"), "'put' is not one of"),
+    ],
+)
+def test_an_action_says_how_it_is_written_and_takes_only_its_own_options(
+    run: Run, arguments: tuple[str, ...], words: str
+) -> None:
+    code, output, errors = run(*arguments)
+    assert (code, output, words in " ".join(errors.split())) == (2, "", True), errors
+
+
+def test_columns_stand_where_they_are_named(run: Run) -> None:
+    heads = {
+        ("explore",): "scope read why memories kinds",
+        ("preview-agent", "bob"): "scope may recall why visible hidden denied",
+        ("approvals",): "id state when what",
+    }
+    for arguments, columns in heads.items():
+        assert columns in " ".join(run(*arguments, columns=120)[1].split())
+
+
 def test_facts_of_an_error_go_along_and_options_before_the_command_are_named() -> None:
     decision = AccessDecision(
         allowed=False, reason="missing_actor", operation="read", surface="cli"

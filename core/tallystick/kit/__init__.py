@@ -116,6 +116,7 @@ if TYPE_CHECKING:
         answer_claim,
         claim_event,
         claimed_answer,
+        closed_to,
         is_recorded_from_spool,
         journal_opened,
         note_seen_again,
@@ -159,7 +160,7 @@ else:
             "record_tool_result recordable_metadata recordable_parameters recordable_tools",
             "kit.request_compiling": "MEMORIES MEMORY_BUDGET ContextMode RequestCompiler "
             "RequestParts memory_text note_unsent record_sent",
-            "kit.sessions": "SPOOLED EventClaim answer_claim claim_event claimed_answer "
+            "kit.sessions": "SPOOLED EventClaim answer_claim claim_event claimed_answer closed_to "
             "is_recorded_from_spool journal_opened note_seen_again recorded_elsewhere",
             "kit.wire_tap": "attribute_requests tap",
             "policy.tool_schemas": "SchemaReader",
@@ -263,6 +264,7 @@ __all__ = [
     "claim_event",
     "claimed_answer",
     "is_recorded_from_spool",
+    "closed_to",
     "journal_opened",
     "note_seen_again",
     "note_unsent",

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tallystick.records import Actor, RunRecord, Scope, text_digest
+from tallystick.records import Actor, ContextCandidate, RunRecord, Scope, text_digest
 from tallystick.records._base import JsonObject
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
@@ -59,15 +59,27 @@ def note(
     )
 
 
+def closed_to(bound: BoundTally, scope: Scope) -> str | None:
+    """Return whose memories a recording of a scope may hold, where the actor may not read them; or
+    None.
+    """
+    services = services_of(bound)
+    with services.store.database.read() as connection:
+        if services.gate.decide(connection, bound.actor, "read", scope).allowed:
+            return None
+    return scope.key if scope.kind == "private" else str(scope)
+
+
 def journal_opened(
-    bound: BoundTally, scope: Scope, memory_ids: Iterable[str], *, step_id: str
+    bound: BoundTally, scope: Scope, items: Iterable[ContextCandidate], *, step_id: str
 ) -> None:
-    """Journal in a scope of somebody else that its memories are opened, each by its id, before
-    their text in a recorded step is shown. Raises StorageError.
+    """Journal in a scope of somebody else that the memories among these items are opened, each by
+    its id, before their text in a recorded step is shown. Raises StorageError.
     """
     there = bound.tally.bind(bound.actor, scope)
-    for memory_id in memory_ids:
-        note(there, "memory.opened", {"step": step_id}, subject_id=memory_id)
+    for memory_id in (item.memory_id for item in items):
+        if memory_id is not None:
+            note(there, "memory.opened", {"step": step_id}, subject_id=memory_id)
 
 
 SPOOLED = "spooled"

@@ -110,8 +110,10 @@ class Operation:
         face: Any = bound if self.face is None else self.face(bound)
         return cast(Callable[..., Any], reduce(getattr, self._path, face))
 
-    def call(self, bound: BoundTally, arguments: Arguments | Mapping[str, Any]) -> Any:
-        """Call the verb. Raises InvalidInput for arguments that do not validate, and its errors."""
+    def call(self, bound: BoundTally, arguments: Arguments | Mapping[str, Any], **own: Any) -> Any:
+        """Call the verb, with what only a caller in this process can give it, such as `progress`.
+        Raises InvalidInput for arguments that do not validate, and its errors.
+        """
         valid = self.validate(arguments)
         values = {name: getattr(valid, name) for name in type(valid).model_fields}
         if self.spread is not None:
@@ -123,7 +125,7 @@ class Operation:
                     "it."
                 )
             values |= changes
-        return self.bind(bound)(**values)
+        return self.bind(bound)(**values, **own)
 
     def validate(self, arguments: Arguments | Mapping[str, Any]) -> Arguments:
         """Validate arguments and return them as their record. Raises InvalidInput, naming each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tallystick.records import Affected
+from tallystick.records.escaping import cut
 from tallystick.records.times import moment_text
 from tallystick_html import words
 
@@ -30,6 +32,8 @@ _STYLES = {
     "running": "cyan",
 }
 """Styles of states, of memories, runs and jobs, and of answers."""
+_CODES = frozenset({"gap", "verdict", "output_type"})
+"""Fields that have a code, which a person reads as words."""
 _ID = 36
 """Characters of an id."""
 Cell = Callable[[Any], Any]
@@ -54,7 +58,7 @@ def cut_text(text: str, most: int) -> str:
 
 
 def one_line(value: Any) -> str:
-    return cut_text(" ".join(str(value).split()), 90)
+    return cut(str(value), 90)
 
 
 def says(content: str | None) -> Text:
@@ -95,30 +99,42 @@ def state_text(state: str) -> Text:
 
 
 def _cells(fields: str, more: Mapping[str, Cell]) -> dict[str, Cell]:
-    """Return cells by their names: of fields as `name`, or `shown_as=name.of.field`, and others."""
+    """Return cells by their names: of fields as `name`, or `shown_as=name.of.field`, and others,
+    each at the place where `fields` names it or at the end.
+    """
     pairs = (field.partition("=")[::2] for field in fields.split())
-    plain = {name: _field_cell(field or name) for name, field in pairs}
+    plain = {name: _field_cell(name, field or name) for name, field in pairs}
     return {name.replace("_", " "): cell for name, cell in (plain | dict(more)).items()}
 
 
-def _field_cell(field: str) -> Cell:
+def _field_cell(name: str, field: str) -> Cell:
     get, last = attrgetter(field), field.rpartition(".")[2]
+    show = says if name == "says" else partial(_shown, last)
+    return lambda record: show(get(record))
 
-    def show(record: Any) -> Any:
-        value = get(record)
-        if value is None or isinstance(value, Text):
-            return value
-        if isinstance(value, dict):
+
+def _shown(name: str, value: Any) -> Any:
+    """Return the value of the field of a name as a person reads it."""
+    if value is None or isinstance(value, Text):
+        return value
+    if isinstance(value, Mapping):
+        if set(map(type, value.values())) <= {int}:
             return counts(value)
-        if isinstance(value, tuple | list):
-            return join_ids(value)
-        if last == "id" or last.endswith("_id"):
-            return id_text(value)
-        if last in ("state", "status"):
-            return state_text(value)
-        return local_time(value) if last == "at" or last.endswith("_at") else str(value)
-
-    return show
+        pairs = ", ".join(f"{key} {each}" for key, each in value.items())
+        return actor_text(value) if "user" in value else one_line(pairs)
+    if isinstance(value, tuple | list):
+        return join_ids(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if name == "at" or name.endswith("_at"):
+        return local_time(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if name == "id" or name.endswith("_id"):
+        return id_text(value)
+    if name in ("state", "status"):
+        return state_text(value)
+    return value.replace("_", " ") if name in _CODES else str(value)
 
 
 def facts(record: Any, fields: str, /, **more: Cell) -> Table:
@@ -130,8 +146,27 @@ def facts(record: Any, fields: str, /, **more: Cell) -> Table:
         value = cell(record)
         for each in value if isinstance(value, list) else [value]:
             if each not in (None, ""):
-                table.add_row(name, each if isinstance(each, Text) else Text(str(each)))
+                table.add_row(name, Text(str(each)) if isinstance(each, str | int) else each)
     return table
+
+
+def record(title: str, fields: str, /, **more: Cell) -> Callable[[Any], RenderableType]:
+    """Return a view of a record: facts about it under a title, in which `{0.name}` is a field of
+    it, or as a preview.
+    """
+
+    def view(value: Any) -> RenderableType:
+        shown = facts(value, fields, **more)
+        if getattr(value, "mode", "apply") == "preview":
+            return preview_panel(shown)
+        return panel(title.format(value), shown)
+
+    return view
+
+
+def rows(fields: str, title: str = "", /, **more: Cell) -> Callable[[Iterable[Any]], Table]:
+    """Return a view of records, one in a row, as `table` makes it."""
+    return lambda records: table(records, fields, title, **more)
 
 
 def table(records: Iterable[Any], fields: str, title: str = "", /, **more: Cell) -> Table:
@@ -170,8 +205,8 @@ def panel(title: str, *parts: RenderableType, style: str = "dim", below: str = "
     )
 
 
-def preview_panel(body: RenderableType, *, more: str = "") -> Panel:
-    return panel("Preview", body, below=f"Nothing was changed.{more}")
+def preview_panel(body: RenderableType) -> Panel:
+    return panel("Preview", body, below="Nothing was changed.")
 
 
 def affected_links(affected: Affected) -> list[str]:

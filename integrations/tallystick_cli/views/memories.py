@@ -17,6 +17,7 @@ from tallystick_cli.views.common import (
     join_ids,
     local_time,
     report,
+    rows,
     short,
     state_text,
     table,
@@ -84,10 +85,7 @@ def _hit_text(hit: records.Hit) -> Text:
     return Text.assemble(common.cut_text(memory.content, 300), "\n", (line, "dim"))
 
 
-def memory_table(memories: Iterable[records.Memory]) -> Table:
-    """Return memories, newest first."""
-    fields = "id state v=version kind"
-    return table(memories, fields, says=lambda each: common.says(each.content))
+memory_table = rows("id state v=version kind says=content")
 
 
 def explored_view(explored: records.Explored) -> RenderableType:
@@ -97,12 +95,9 @@ def explored_view(explored: records.Explored) -> RenderableType:
         parts.append(
             table(
                 explored.scopes,
-                "",
+                "scope read why=access_reason memories=states kinds",
                 scope=lambda each: f"{each.scope}{f' ({each.name})' if each.name else ''}",
                 read=lambda each: state_text("yes" if each.readable else "no"),
-                why=lambda each: each.access_reason,
-                memories=lambda each: common.counts(each.states),
-                kinds=lambda each: common.counts(each.kinds),
             )
         )
     parts += [_community_text(community) for community in explored.communities]
@@ -110,11 +105,8 @@ def explored_view(explored: records.Explored) -> RenderableType:
         parts.append(
             table(
                 explored.memories,
-                "",
+                "id state kind says=preview",
                 id=lambda each: Text("  " * each.distance) + common.id_text(each.id),
-                state=lambda each: state_text(each.state),
-                kind=lambda each: each.kind,
-                says=lambda each: common.says(each.preview),
                 links=lambda each: common.counts(
                     {words.link(link.kind, link.direction): link.count for link in each.links}
                 ),
@@ -209,18 +201,6 @@ def _validity(inspection: records.Inspection) -> Text:
     return Text("no longer" + (f": {'; '.join(why)}" if why else ""), style="yellow")
 
 
-def history_table(entries: Iterable[records.HistoryEntry]) -> Table:
-    """Return the history of a memory, oldest first."""
-    return table(
-        entries,
-        "when=at",
-        what=lambda each: Text(f"{each.event} {each.correction or ''}".rstrip(), style="bold"),
-        who=lambda each: f"{common.actor_text(each.actor)} via {each.surface}",
-        why=lambda each: each.reason,
-        change=_change_text,
-    )
-
-
 def _change_text(entry: records.HistoryEntry) -> Text:
     text = Text()
     for name in dict.fromkeys((*entry.old, *entry.new)):
@@ -239,6 +219,15 @@ def _change_text(entry: records.HistoryEntry) -> Text:
         text.append(f"not shown: {', '.join(entry.withheld)}", style="dim")
     text.rstrip()
     return text
+
+
+history_table = rows(
+    "when=at",
+    what=lambda each: Text(f"{each.event} {each.correction or ''}".rstrip(), style="bold"),
+    who=lambda each: f"{common.actor_text(each.actor)} via {each.surface}",
+    why=lambda each: each.reason,
+    change=_change_text,
+)
 
 
 def change_line(change: records.Change) -> Text:
@@ -306,21 +295,22 @@ def forgetting_view(forgetting: records.Forgetting) -> RenderableType:
     return common.preview_panel(shown)
 
 
-def proposal_table(proposals: Iterable[records.Proposal]) -> Table:
-    """Return proposals, one in a row: what each does or would do, and to which words."""
-    return table(
-        proposals,
-        "id state why=reason",
-        what=lambda each: each.action.lower(),
-        passes=lambda each: "yes" if each.passed else "no",
-        says=_describe_proposal,
-        in_place_of=_describe_target,
-    )
-
-
 def _describe_target(proposal: records.Proposal) -> str:
     was = "" if proposal.content is None else proposal.content.explanation
     return was or (short(proposal.target) if proposal.target else "")
+
+
+def _describe_proposal(proposal: records.Proposal) -> Text:
+    kind = Text(f"{proposal.kind}: ", style="dim")
+    return kind + common.says(None if proposal.content is None else proposal.content.content)
+
+
+proposal_table = rows(
+    "id state why=reason what passes=passed",
+    what=lambda each: each.action.lower(),
+    says=_describe_proposal,
+    in_place_of=_describe_target,
+)
 
 
 def proposal_view(proposal: records.Proposal) -> RenderableType:
@@ -335,8 +325,3 @@ def proposal_view(proposal: records.Proposal) -> RenderableType:
         confidence=lambda each: f"{each.confidence} of 100",
         by=lambda each: f"{each.provider} {each.prompt_version or ''}".strip(),
     )
-
-
-def _describe_proposal(proposal: records.Proposal) -> Text:
-    kind = Text(f"{proposal.kind}: ", style="dim")
-    return kind + common.says(None if proposal.content is None else proposal.content.content)

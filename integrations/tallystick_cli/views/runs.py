@@ -14,16 +14,16 @@ from rich.text import Text
 
 from tallystick import records
 from tallystick.recorder.answers import candidates_of
+from tallystick.records.escaping import cut
 from tallystick_cli.views.common import (
     Cell,
     cut_text,
     facts,
     id_text,
-    local_time,
     panel,
     report,
+    rows,
     short,
-    state_text,
     table,
 )
 from tallystick_html import words
@@ -46,31 +46,26 @@ _DECISIONS = {
 """The sign and the style of each decision, in the order of a table."""
 
 
-def run_table(runs: Iterable[tuple[records.RunRecord, int]]) -> Table:
-    """Return runs with their number of steps: what was asked, and below it by whom, in which
-    conversation, and the agent.
-    """
+def _asked(run: records.RunRecord) -> Text:
+    """Return what was asked, and below it by whom, in which conversation, and the agent."""
+    goal = cut(run.goal or "", _GOAL)
+    missed = (f" {run.gaps} missed" if run.gaps else "", "yellow")
+    thread = run.metadata.get("thread_id")
+    talk = f", conversation {short_id(thread)}" if isinstance(thread, str) else ""
+    user = run.scope.key if run.scope.kind == "private" else str(run.scope)
+    agent = f", {run.agent_name}" if goal else ""
+    who = (f"\n{user}{talk}{agent}", "dim")
+    return Text.assemble((goal or run.agent_name, "bold"), missed, who)
 
-    def asked(row: tuple[records.RunRecord, int]) -> Text:
-        run = row[0]
-        goal = cut_text(" ".join((run.goal or "").split()), _GOAL)
-        missed = (f" {run.gaps} missed" if run.gaps else "", "yellow")
-        thread = run.metadata.get("thread_id")
-        talk = f", conversation {short_id(thread)}" if isinstance(thread, str) else ""
-        user = run.scope.key if run.scope.kind == "private" else str(run.scope)
-        agent = f", {run.agent_name}" if goal else ""
-        who = (f"\n{user}{talk}{agent}", "dim")
-        return Text.assemble((goal or run.agent_name, "bold"), missed, who)
 
+def run_table(runs: Iterable[records.RunRecord], steps: Mapping[str, int]) -> Table:
+    """Return runs with their number of steps."""
     return table(
         runs,
-        "",
+        "id status started=started_at",
         "Runs",
-        id=lambda row: id_text(row[0].id),
-        status=lambda row: state_text(row[0].status),
-        started=lambda row: local_time(row[0].started_at),
-        steps=lambda row: str(row[1]),
-        asked=asked,
+        steps=lambda run: str(steps.get(run.id, 0)),
+        asked=_asked,
     )
 
 
@@ -90,28 +85,20 @@ def cost_table(costs: Mapping[str, Mapping[str, int]]) -> Table:
     )
 
 
-def step_table(steps: Iterable[records.StepRecord]) -> Table:
-    """Return the steps of a run, as a table."""
-
-    def took(step: records.StepRecord) -> str:
-        ms = step.ended_at and (step.ended_at - step.started_at) / 1_000
-        return "" if ms is None else f"{ms:.0f} ms"
-
-    fields = "#=step_index id status kind=step_kind"
-    return table(steps, fields, "Steps", took=took, name=lambda step: step.name)
+def _took(step: records.StepRecord) -> str:
+    ms = step.ended_at and (step.ended_at - step.started_at) / 1_000
+    return "" if ms is None else f"{ms:.0f} ms"
 
 
-def receipt_table(receipts: Iterable[records.Receipt]) -> Table:
-    """Return the receipts of a run in the order of its chain."""
-    return table(
-        receipts,
-        "#=position status",
-        "Receipts",
-        step=lambda each: Text(f"{each.step_index} {each.name or each.step_kind}", style="bold"),
-        entries=lambda each: len(each.entries),
-        redacted=lambda each: sum(sum(entry.redactions.values()) for entry in each.entries),
-        digest=lambda each: Text(each.digest.removeprefix("sha256:")[:16], style="cyan"),
-    )
+step_table = rows("#=step_index id status kind=step_kind name", "Steps", took=_took)
+receipt_table = rows(
+    "#=position status",
+    "Receipts",
+    step=lambda each: Text(f"{each.step_index} {each.name or each.step_kind}", style="bold"),
+    entries=lambda each: len(each.entries),
+    redacted=lambda each: sum(sum(entry.redactions.values()) for entry in each.entries),
+    digest=lambda each: Text(each.digest.removeprefix("sha256:")[:16], style="cyan"),
+)
 
 
 def step_view(

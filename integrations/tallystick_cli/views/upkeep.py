@@ -11,7 +11,7 @@ from rich.text import Text
 from tallystick import records
 from tallystick.memory.reconcile import Reconciled
 from tallystick_cli.views import common
-from tallystick_cli.views.common import facts, local_time, panel, report, table
+from tallystick_cli.views.common import local_time, record, report, rows, table
 
 _SIGNS = {
     "ok": ("✓", "green"),
@@ -27,97 +27,81 @@ _MIGRATED = {
 }
 
 
-def proof_view(proof: records.Proof) -> RenderableType:
-    """Return the checks of a proof, the problems, and the limits of the proof."""
-    claim = "nothing reaches it" if proof.claim == "unreachable" else "nothing holds it"
-    last = proof.searched
-    searched = last and f"{local_time(last.at)}, found in {last.problems} places"
-    shown = facts(
-        proof,
-        "memory=id looked_at=checked",
-        claim=lambda each: report(claim, each.holds),
-        but=lambda each: [Text(problem, style="red") for problem in each.problems],
-        last_search=lambda _: searched,
-        kept=lambda each: list(each.copies),
-        cannot_prove=lambda each: Text("\n".join(each.cannot_prove), style="dim"),
-    )
-    return panel("Proof", shown)
+proof_view = record(
+    "Proof",
+    "memory=id looked_at=checked",
+    claim=lambda each: report(
+        "nothing reaches it" if each.claim == "unreachable" else "nothing holds it", each.holds
+    ),
+    but=lambda each: _lines(each.problems, "red"),
+    last_search=lambda each: (
+        each.searched
+        and f"{local_time(each.searched.at)}, found in {each.searched.problems} places"
+    ),
+    kept=lambda each: list(each.copies),
+    cannot_prove=lambda each: _lines(each.cannot_prove, "dim"),
+)
+erasure_view = record(
+    "Erased",
+    "memories=memory_ids drawn_from_them=derived proposals versions sources "
+    "recorded_steps=payloads threads approvals names,_goals_of_runs=runs names_of_steps=steps",
+    journal=lambda each: (
+        f"what people wrote beside {each.journal} entries" if each.journal else None
+    ),
+    stays_in_the_chain=lambda each: _lines(each.in_chain, "yellow"),
+    stays_in=lambda each: _lines(map(str, each.elsewhere), "yellow"),
+    proof=lambda each: list(map(_found, each.proofs)),
+    cannot_prove=lambda each: _lines(each.cannot_prove, "dim"),
+    warning=lambda each: "This cannot be taken back." if each.mode == "preview" else None,
+)
+erased_user_view = record(
+    "Erased",
+    "user shared recorded_steps_of_others=payloads threads kinds=counts",
+    stays=lambda each: _lines(each.stays, "yellow"),
+    proof=lambda each: each.proof and _found(each.proof),
+    cannot_prove=lambda each: each.proof and _lines(each.proof.cannot_prove, "dim"),
+    warning=lambda each: "This cannot be taken back." if each.mode == "preview" else None,
+)
+purge_view = record(
+    "Removed",
+    "expired_memories=expired forgotten_memories=tombstones conclusions=derived proposals "
+    "access_log=reads approvals jobs answers_under_idempotency_keys=answers working_memory=working",
+    journal_entries=lambda each: f"{each.journal} of {len(each.streams)} journals",
+    recorded_runs=lambda each: len(each.runs),
+    journal=lambda each: (
+        Text("kept: no window was chosen, or for ever", style="dim")
+        if each.journal_window_days is None
+        else None
+    ),
+)
 
 
-def erasure_view(erasure: records.Erasure) -> RenderableType:
-    """Return the copies that an erasure destroys or would destroy, with the proof."""
-    beside = f"what people wrote beside {erasure.journal} entries"
-    in_chain, elsewhere = ", ".join(erasure.in_chain), common.join_ids(erasure.elsewhere)
-    shown = facts(
-        erasure,
-        "memories=memory_ids drawn_from_them=derived proposals versions sources "
-        "recorded_steps=payloads threads approvals "
-        "names,_goals_of_runs=runs names_of_steps=steps",
-        journal=lambda each: beside if each.journal else None,
-        stays_in_the_chain=lambda _: in_chain and Text(in_chain, style="yellow"),
-        stays_in=lambda _: elsewhere and Text(elsewhere, style="yellow"),
-        proof=lambda each: [
-            report("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
-            for proof in each.proofs
-        ],
-        cannot_prove=lambda each: Text("\n".join(each.cannot_prove), style="dim"),
-    )
-    if erasure.mode == "apply":
-        return panel("Erased", shown)
-    return common.preview_panel(shown, more=" This cannot be taken back.")
+def _lines(texts: Iterable[str], style: str) -> list[Text]:
+    return [Text(text, style=style) for text in texts]
 
 
-def erased_user_view(erased: records.ErasedUser) -> RenderableType:
-    """Return what erasing a user destroys or would destroy, by kind, with the proof."""
-    proof, stays = erased.proof, "\n".join(erased.stays)
-    shown = facts(
-        erased,
-        "user shared recorded_steps_of_others=payloads threads",
-        kinds=lambda each: common.counts(each.counts),
-        stays=lambda _: Text(stays, style="yellow"),
-        proof=lambda _: (
-            proof
-            and report("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
-        ),
-        cannot_prove=lambda _: proof and Text("\n".join(proof.cannot_prove), style="dim"),
-    )
-    if erased.mode == "apply":
-        return panel("Erased", shown)
-    return common.preview_panel(shown, more=" This cannot be taken back.")
+def _found(proof: records.Proof) -> Text:
+    return report("; ".join(proof.problems) or "erased: nothing of it was found", proof.holds)
 
 
-def purge_view(purge: records.Purge) -> RenderableType:
-    """Return the data that is past its window, or was removed."""
-    forever = Text("kept: no window was chosen, or for ever", style="dim")
-    shown = facts(
-        purge,
-        "expired_memories=expired forgotten_memories=tombstones conclusions=derived proposals "
-        "access_log=reads approvals jobs "
-        "answers_under_idempotency_keys=answers working_memory=working",
-        journal_entries=lambda each: f"{each.journal} of {len(each.streams)} journals",
-        recorded_runs=lambda each: len(each.runs),
-        journal=lambda each: forever if each.journal_window_days is None else None,
-    )
-    return panel("Past their window" if purge.mode == "preview" else "Removed", shown)
-
-
-def transfer_view(transfer: records.Transfer, what: str) -> RenderableType:
+def transfer_view(transfer: records.Transfer) -> RenderableType:
     """Return the contents of an export or import, or what an export would write."""
     states = f" ({common.counts(transfer.states)})" if transfer.states else ""
     text = (
-        f"{len(transfer.scopes)} scopes {what}: {transfer.memories} memories{states}, "
+        f"{len(transfer.scopes)} scopes: {transfer.memories} memories{states}, "
         f"{transfer.sources} sources, {transfer.runs} runs, {transfer.threads} threads, "
         f"{transfer.entries} journal entries, {transfer.blobs} blobs of {transfer.bytes:,} bytes"
     )
-    shown = report(f"{text}\n  {transfer.digest}") if transfer.digest else Text(text)
+    shown = (
+        report(f"{text}\n  {transfer.digest}") if transfer.digest else Text(f"To export: {text}")
+    )
     return common.with_warnings(shown, transfer.warnings)
 
 
-def backup_view(backup: records.Backup, folder: str) -> Text:
+def backup_view(backup: records.Backup) -> Text:
     """Return what a backup has, or what was restored from one."""
-    verb = "backed up to" if backup.mode == "backup" else "restored to"
     text = report(
-        f"{verb} {folder}: {backup.rows:,} rows of {backup.tables} tables, "
+        f"{backup.rows:,} rows of {backup.tables} tables, "
         f"{backup.chains} chains, {backup.bytes / 1e6:,.1f} MB in {backup.took_ms / 1_000:.1f} s, "
         f"schema {backup.schema_revision}\n  {backup.digest}\n"
     )
@@ -166,11 +150,6 @@ def doctor_table(findings: Iterable[records.Finding]) -> Table:
 
     signs = {" ": lambda each: Text(*_SIGNS[each.status]), "check": lambda each: each.check}
     return table(findings, "", **signs, finding=text)
-
-
-def rebuilt_view(rebuilt: records.RebuiltIndex) -> Text:
-    """Return the number of vectors in the index that was made anew."""
-    return report(f"{rebuilt.chroma} vectors in Chroma")
 
 
 def reembedding_view(work: records.Reembedding) -> RenderableType:
@@ -224,16 +203,23 @@ def reconciled_view(reconciled: Reconciled) -> Text:
     return report(f"the index does not match: {differing}. Run tally rebuild-index.", False)
 
 
-def job_table(jobs: Iterable[records.Job]) -> Table:
-    """Return jobs, one in a row."""
+def _work(job: records.Job) -> Text:
+    where = "the whole tally" if job.scope is None else str(job.scope)
+    progress = f" ({_progress(job)})" if _progress(job) else ""
+    waited = f", waited {job.waits} times" if job.waits else ""
+    error = f"\n{job.error_code}, {job.attempts} of {job.max_attempts} attempts{waited}"
+    return Text.assemble(
+        f"{job.kind} in {where}{progress}", (error if job.error_code else "", "dim")
+    )
 
-    def what(job: records.Job) -> Text:
-        waited = f", waited {job.waits} times" if job.waits else ""
-        error = f"\n{job.error_code}, {job.attempts} of {job.max_attempts} attempts{waited}"
-        progress = f" ({_progress(job)})" if _progress(job) else ""
-        return Text.assemble(_work(job), progress, (error if job.error_code else "", "dim"))
 
-    return table(jobs, "id state when=updated_at", what=what)
+def _progress(job: records.Job) -> str:
+    if not job.progress and not job.total:
+        return ""
+    return f"{job.progress}{f' of {job.total}' if job.total else ''}"
+
+
+job_table = rows("id state when=updated_at", what=_work)
 
 
 def job_view(job: records.Job) -> RenderableType:
@@ -246,10 +232,9 @@ def job_view(job: records.Job) -> RenderableType:
         for event in job.trail
     ]
     waits = f"{job.waits} times for what was away, which counts for nothing"
-    shown = facts(
-        job,
-        "kind state worker=leased_by cost result error=error_code error_text",
-        what=_work,
+    view = record(
+        "Job {0.id}",
+        "kind scope state worker=leased_by cost result error=error_code error_text",
         **{due: lambda _: moment and local_time(moment)},
         attempts=lambda each: f"{each.attempts} of {each.max_attempts}",
         waited=lambda each: waits if each.waits else None,
@@ -257,42 +242,30 @@ def job_view(job: records.Job) -> RenderableType:
         authority=lambda each: each.user or "none that can be read",
         trail=lambda each: trail or f"{local_time(each.created_at)} enqueued",
     )
-    return panel(f"Job {job.id}", shown)
+    return view(job)
 
 
-def outbound_table(calls: Iterable[records.OutboundCall]) -> Table:
-    """Return calls of models, one in a row."""
-
-    def outcome(call: records.OutboundCall) -> Text:
-        cost = f" ${call.micros / 1_000_000:.4f}" if call.micros else ""
-        style = "green" if call.outcome == "answered" else "red"
-        return Text.assemble((call.outcome, style), (f" {call.duration_ms:,} ms{cost}", "dim"))
-
-    def to(call: records.OutboundCall) -> Text:
-        model = "/".join(filter(None, (call.provider, call.model)))
-        return Text.assemble(model, (" here" if call.local else " far", "dim"))
-
-    def sent(call: records.OutboundCall) -> Text:
-        hidden = f", {call.redacted} hidden" if call.redacted else ""
-        return Text.assemble(f"{call.characters:,} characters", (hidden, "dim"))
-
-    return table(
-        calls,
-        "when=at",
-        what=lambda call: f"{call.purpose} {common.short(call.subject_id or '')}".rstrip(),
-        to=to,
-        sent=sent,
-        tokens=lambda call: f"{call.input_tokens:,} + {call.output_tokens:,}",
-        outcome=outcome,
-    )
+def _outcome(call: records.OutboundCall) -> Text:
+    cost = f" ${call.micros / 1_000_000:.4f}" if call.micros else ""
+    style = "green" if call.outcome == "answered" else "red"
+    return Text.assemble((call.outcome, style), (f" {call.duration_ms:,} ms{cost}", "dim"))
 
 
-def _work(job: records.Job) -> str:
-    where = "the whole tally" if job.scope is None else str(job.scope)
-    return f"{job.kind} in {where}"
+def _model(call: records.OutboundCall) -> Text:
+    model = "/".join(filter(None, (call.provider, call.model)))
+    return Text.assemble(model, (" here" if call.local else " far", "dim"))
 
 
-def _progress(job: records.Job) -> str:
-    if not job.progress and not job.total:
-        return ""
-    return f"{job.progress}{f' of {job.total}' if job.total else ''}"
+def _sent(call: records.OutboundCall) -> Text:
+    hidden = f", {call.redacted} hidden" if call.redacted else ""
+    return Text.assemble(f"{call.characters:,} characters", (hidden, "dim"))
+
+
+outbound_table = rows(
+    "when=at",
+    what=lambda call: f"{call.purpose} {common.short(call.subject_id or '')}".rstrip(),
+    to=_model,
+    sent=_sent,
+    tokens=lambda call: f"{call.input_tokens:,} + {call.output_tokens:,}",
+    outcome=_outcome,
+)

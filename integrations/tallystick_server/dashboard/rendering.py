@@ -14,6 +14,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tallystick.records import escaping
 from tallystick.records.escaping import visible
 from tallystick.records.times import moment_text
 from tallystick_html import words
@@ -149,8 +150,7 @@ def short(identity: str) -> str:
 
 def cut(text: str | None, most: int = 160) -> str:
     """Return a text in one line of at most `most` characters."""
-    line = " ".join((text or "")[: most * 4].split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    return escaping.cut(text or "", most)
 
 
 def number(value: int | float | None) -> str:

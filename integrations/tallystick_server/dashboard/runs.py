@@ -153,15 +153,6 @@ def thread_of(run: RunRecord) -> str | None:
     return thread if isinstance(thread, str) else None
 
 
-def closed_to(visit: Visit, scope: Scope) -> str | None:
-    """Return whose memories a recording of a scope may hold, where the caller may not read them; or
-    None.
-    """
-    is_own = scope == visit.caller.actor.private_scope
-    readable = {each.scope for each in scopes_of(visit) if each.readable}
-    return None if is_own or scope in readable else user_of(scope)
-
-
 def _plots(rows: Sequence[RunRow]) -> list[tuple[str, Plot]]:
     """Return the plots of tokens and cost over the runs of a page, the oldest first."""
     tokens, costs = [], []

@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from tallystick.errors import InvalidInput, NotFound
-from tallystick.kit import journal_opened
+from tallystick.kit import closed_to, journal_opened
 from tallystick.records import (
     CompilationDecision,
     CompiledContext,
@@ -26,7 +26,7 @@ from tallystick_html import words
 from tallystick_html.causes import Causes, recall_of
 from tallystick_server.dashboard.figures import figures_of
 from tallystick_server.dashboard.messages import messages_of
-from tallystick_server.dashboard.runs import closed_to, neighbours, replayed_step
+from tallystick_server.dashboard.runs import neighbours, replayed_step
 from tallystick_server.dashboard.visits import Visit, page
 
 _ORDER = {"include": 0, "compress": 1, "redact": 2, "exclude": 3}
@@ -120,7 +120,7 @@ def _step(visit: Visit) -> Response:
     only = visit.text("show")
     if only not in ("", *words.DECISIONS):
         raise InvalidInput(f"show: candidates are {', '.join(words.DECISIONS)}.", argument="show")
-    owner = closed_to(visit, run.scope)
+    owner = closed_to(visit.bound, run.scope)
     context = _context(visit, step.id, entries, closed=owner)
     return visit.page(
         "step.html",
@@ -269,9 +269,8 @@ def _note_opened(
     visit: Visit, step: StepRecord, run: RunRecord, items: Sequence[ContextCandidate]
 ) -> None:
     """Journal that memories of somebody else are opened, before they are shown."""
-    if closed_to(visit, run.scope) is not None:
-        memory_ids = [item.memory_id for item in items if item.memory_id is not None]
-        journal_opened(visit.bound, run.scope, memory_ids, step_id=step.id)
+    if closed_to(visit.bound, run.scope) is not None:
+        journal_opened(visit.bound, run.scope, items, step_id=step.id)
 
 
 def _source(visit: Visit, source_id: str) -> Any:

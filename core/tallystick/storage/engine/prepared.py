@@ -3,9 +3,10 @@ driver as it is.
 
 They serve what runs at every step of a graph and every write of a memory, where SQLAlchemy costs
 more than the statement. A statement is written as text or as a SQLAlchemy construct; a second one
-is given only where PostgreSQL truly differs. Values are named everywhere. SQLite receives them by
-position, in the order in which the statement names them: a look-up by name costs it as much as the
-rest of a small insert. A literal in a text must not look like a `:name`.
+is given only where PostgreSQL truly differs. Many values under one name are written as SQLite takes
+them, `IN (SELECT value FROM json_each(:x))`, and become `= ANY(:x)`. Values are named everywhere.
+SQLite receives them by position, in the order in which the statement names them: a look-up by name
+costs it as much as the rest of a small insert. A literal in a text must not look like a `:name`.
 
 Columns that SQLite stores packed are packed and unpacked here, by the types of the construct or, in
 the text of an insert, by the columns that its values are named after.
@@ -24,7 +25,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, bindparam
+from sqlalchemy import ColumnElement, Connection, Table, bindparam, text
 from sqlalchemy.sql import ClauseElement
 
 from tallystick.storage.engine import tables
@@ -33,6 +34,7 @@ from tallystick.storage.engine.packing import Packed
 
 _NAME = re.compile(r"(?<!:):([A-Za-z_]\w*)")
 """A `:name`, and no `::type` of PostgreSQL."""
+_LISTED = re.compile(r"(NOT )?IN \(SELECT value FROM json_each\((:\w+)\)\)")
 _ROW = re.compile(r"(INSERT INTO [^?]* VALUES )(\(\?(?:, \?)*\))( ON CONFLICT[^?]*)?")
 _SILENT = re.compile(r"(?is)(INSERT|UPDATE|DELETE)\b(?!.*\bRETURNING\b)")
 _INTO = re.compile(r'INSERT INTO "(\w+)"')
@@ -90,7 +92,7 @@ class Prepared:
     def _translation(self, dialect: str) -> _Statement:
         statement, read = self._given[dialect], self._reader(dialect)
         if dialect == "postgresql":
-            text = _text(statement, dialect).replace("%", "%%")
+            text = _LISTED.sub(_any_of, _text(statement, dialect)).replace("%", "%%")
             return _Statement(_NAME.sub(r"%(\1)s", text), _identity, read)
         text, packs, unpacks = _packed_text(statement)
         names = _NAME.findall(text)
@@ -315,10 +317,19 @@ def upsert(
     return f"{insert_row(table, *columns)} ON CONFLICT{target} {action}"
 
 
-def integer_list(connection: Connection, values: Sequence[int]) -> Any:
-    """Return any number of integers as one value, for `IN (SELECT value FROM json_each(:x))` on
-    SQLite and `= ANY(:x)` on PostgreSQL.
+def in_list(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    """Return the condition of a prepared statement that a column has one of the values that
+    `integer_list` or `text_list` gives under a name.
     """
+    return column.in_(text(f"SELECT value FROM json_each(:{name})"))
+
+
+def _any_of(listed: re.Match[str]) -> str:
+    return f"{'<> ALL' if listed[1] else '= ANY'}({listed[2]})"
+
+
+def integer_list(connection: Connection, values: Sequence[int]) -> Any:
+    """Return any number of integers as one value, for `in_list`."""
     if connection.dialect.name == "postgresql":
         return list(values)
     return f"[{','.join(map(str, values))}]"

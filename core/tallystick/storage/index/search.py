@@ -31,6 +31,7 @@ from tallystick.storage.engine.dialects import text_position
 from tallystick.storage.engine.prepared import (
     Prepared,
     PreparedRow,
+    in_list,
     insert_row,
     integer_list,
     upsert,
@@ -54,10 +55,7 @@ _LACKING = (
         ~exists().where(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")),
     )
 )
-_WITHOUT_VECTOR = Prepared(
-    _LACKING.where(_x.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
-    postgresql=_LACKING.where(_x.c.doc == func.any(bindparam("docs"))),
-)
+_WITHOUT_VECTOR = Prepared(_LACKING.where(in_list(_x.c.doc, "docs")))
 _DROP_VECTORS = Prepared(delete(_v).where(_v.c.doc == bindparam("doc")))
 _HIDE = Prepared(
     "UPDATE search_text SET words = NULL, marks = 0, speaker = NULL, tags = '[]', names = NULL, "
@@ -89,23 +87,14 @@ _ENTRIES = (
     .outerjoin(_v, and_(_v.c.doc == _x.c.doc, _v.c.fingerprint == bindparam("fingerprint")))
     .order_by(_x.c.doc)
 )
-_CHANGED = Prepared(
-    _ENTRIES.where(_x.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
-    postgresql=_ENTRIES.where(_x.c.doc == func.any(bindparam("docs"))),
-    reads_bytes=True,
-)
+_CHANGED = Prepared(_ENTRIES.where(in_list(_x.c.doc, "docs")), reads_bytes=True)
 _PAGE = 2_000
 _SAVED = select(_v.c.doc, _v.c.vector).where(_v.c.fingerprint == bindparam("fingerprint"))
+_OF_DOCS = _SAVED.where(in_list(_v.c.doc, "docs"))
 # Plus nothing: SQLite would go through the index of the whole scope instead of the key.
 _VECTORS_OF = Prepared(
-    _SAVED.where(
-        _v.c.doc.in_(text("SELECT value FROM json_each(:docs)")),
-        text("scope_id + 0 IN (SELECT value FROM json_each(:scope_ids))"),
-    ),
-    postgresql=_SAVED.where(
-        _v.c.doc == func.any(bindparam("docs")),
-        _v.c.scope_id == func.any(bindparam("scope_ids")),
-    ),
+    _OF_DOCS.where(text("scope_id + 0 IN (SELECT value FROM json_each(:scope_ids))")),
+    postgresql=_OF_DOCS.where(in_list(_v.c.scope_id, "scope_ids")),
     reads_bytes=True,
 )
 _AT_ONCE = 3_000

@@ -22,16 +22,14 @@ from sqlalchemy import (
     Connection,
     bindparam,
     delete,
-    func,
     insert,
     select,
-    text,
 )
 
 from tallystick.errors import StorageError
 from tallystick.ranking.frozen import FORM, Frozen, thaw
 from tallystick.storage.engine import tables
-from tallystick.storage.engine.prepared import Prepared, integer_list
+from tallystick.storage.engine.prepared import Prepared, in_list, integer_list
 from tallystick.storage.rows import scopes
 
 if TYPE_CHECKING:
@@ -61,11 +59,7 @@ _OF_ARRAY = select(_s.c.piece, _s.c.data).where(
     _s.c.revision == bindparam("revision"),
     _s.c.name == bindparam("name"),
 )
-_PIECES = Prepared(
-    _OF_ARRAY.where(_s.c.piece.in_(text("SELECT value FROM json_each(:pieces)"))),
-    postgresql=_OF_ARRAY.where(_s.c.piece == func.any(bindparam("pieces"))),
-    reads_bytes=True,
-)
+_PIECES = Prepared(_OF_ARRAY.where(in_list(_s.c.piece, "pieces")), reads_bytes=True)
 _CONNECTION: ContextVar[Connection] = ContextVar("segments_connection")
 
 

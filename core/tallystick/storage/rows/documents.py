@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Exists, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, Exists, delete, exists, func, insert, select, tuple_, update
 
 from tallystick.storage.engine import tables, texts
 from tallystick.storage.engine.prepared import Prepared, insert_row
@@ -66,9 +66,7 @@ def documents_of(
     """Return the documents of a scope that were not removed, newest first."""
     query = select(_d).where(_d.c.scope_id == scope_id, _d.c.removed_at.is_(None))
     if before is not None:
-        at, last = before
-        earlier = (_d.c.created_at == at) & (_d.c.id < last)
-        query = query.where((_d.c.created_at < at) | earlier)
+        query = query.where(tuple_(_d.c.created_at, _d.c.id) < tuple_(*before))
     query = query.order_by(_d.c.created_at.desc(), _d.c.id.desc()).limit(limit)
     return [dict(row) for row in connection.execute(query).mappings()]
 

@@ -15,18 +15,16 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
-    func,
     insert,
     literal_column,
     or_,
     select,
-    text,
     update,
 )
 
 from tallystick.records import EdgeKind
 from tallystick.storage.engine import containment, tables, texts
-from tallystick.storage.engine.prepared import Prepared, integer_list
+from tallystick.storage.engine.prepared import Prepared, in_list, integer_list
 
 _LONGEST_CHAIN = 32
 """How many edges of one kind are followed, one from the other."""
@@ -221,14 +219,10 @@ class Contradiction(NamedTuple):
 _CONTRADICTS = select(_e.c.id, _e.c.from_doc, _e.c.to_doc, _e.c.valid_until.is_(None)).where(
     _e.c.kind == literal_column("'CONTRADICTS'")
 )
-_DOCS = text("SELECT value FROM json_each(:docs)")
 _CONTRADICTIONS = Prepared(
-    _CONTRADICTS.where(_e.c.from_doc.in_(_DOCS)).union_all(
-        _CONTRADICTS.where(_e.c.to_doc.in_(_DOCS))
-    ),
-    postgresql=_CONTRADICTS.where(_e.c.from_doc == func.any(bindparam("docs"))).union_all(
-        _CONTRADICTS.where(_e.c.to_doc == func.any(bindparam("docs")))
-    ),
+    _CONTRADICTS.where(in_list(_e.c.from_doc, "docs")).union_all(
+        _CONTRADICTS.where(in_list(_e.c.to_doc, "docs"))
+    )
 )
 
 

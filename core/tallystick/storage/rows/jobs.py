@@ -120,51 +120,6 @@ def enqueue(
     With a `delay` it is due so many microseconds from now, also where it waits already; less than
     an hour.
     """
-    job = _enqueue(
-        tx,
-        kind=kind,
-        subject_id=subject_id,
-        scope_id=scope_id,
-        actor=actor,
-        job_id=job_id,
-        at=at,
-        version=version,
-        payload=payload,
-        priority=priority,
-        restart=restart,
-        is_new=is_new,
-    )
-    if delay is not None:
-        # One that a model's outage holds back keeps its own pause.
-        tx.execute(
-            update(_j)
-            .where(_j.c.id == job, _j.c.state == "pending")
-            .values(due_at=database_clock(tx) + delay if delay else 0)
-        )
-    return job
-
-
-def make_due(tx: Connection, job_ids: Sequence[str]) -> list[str]:
-    """Let jobs that wait for their time begin now; return those that did."""
-    waiting = and_(_j.c.id.in_(list(job_ids)), _j.c.state == "pending")
-    return list(tx.execute(update(_j).where(waiting).values(due_at=0).returning(_j.c.id)).scalars())
-
-
-def _enqueue(
-    tx: Connection,
-    *,
-    kind: str,
-    subject_id: str,
-    scope_id: int | None,
-    actor: Actor,
-    job_id: str,
-    at: int,
-    version: int,
-    payload: JsonObject | None,
-    priority: int,
-    restart: tuple[JobState, ...],
-    is_new: bool,
-) -> str:
     same = select(_j.c.id, _j.c.state).where(
         _j.c.kind == kind, _j.c.subject_id == subject_id, _j.c.version == version
     )
@@ -183,27 +138,33 @@ def _enqueue(
             "created_at": at,
             "updated_at": at,
         }
-        if _INSERT(tx, row):
-            return job_id
-        # Another process has added it meanwhile.
-        existing = tx.execute(same).one()
-    if existing.state in restart:
-        over = and_(_j.c.id == existing.id, _j.c.state.in_(restart))
+        # Nothing is returned where another process has added it meanwhile.
+        existing = None if _INSERT(tx, row) else tx.execute(same).one()
+    job = job_id if existing is None else str(existing.id)
+    if existing is not None and existing.state in restart:
+        over = and_(_j.c.id == job, _j.c.state.in_(restart))
         _start_anew(tx, over, code="enqueued", actor=actor.dumps())
-    return str(existing.id)
+    if delay is not None:
+        # One that a model's outage holds back keeps its own pause.
+        tx.execute(
+            update(_j)
+            .where(_j.c.id == job, _j.c.state == "pending")
+            .values(due_at=database_clock(tx) + delay if delay else 0)
+        )
+    return job
 
 
-_AT_HAND = (
-    "SELECT 1 FROM jobs WHERE kind {kinds} AND state IN ('pending', 'retry_scheduled', 'leased') "
-    "AND due_at IS NOT NULL AND (due_at <= :now OR due_at > :farthest) "
-    "AND (scope_id IS NULL OR scope_id {without}) LIMIT 1"
-)
+def make_due(tx: Connection, job_ids: Sequence[str]) -> list[str]:
+    """Let jobs that wait for their time begin now; return those that did."""
+    waiting = and_(_j.c.id.in_(list(job_ids)), _j.c.state == "pending")
+    return list(tx.execute(update(_j).where(waiting).values(due_at=0).returning(_j.c.id)).scalars())
+
+
 _DUE = Prepared(
-    _AT_HAND.format(
-        kinds="IN (SELECT value FROM json_each(:kinds))",
-        without="NOT IN (SELECT value FROM json_each(:without))",
-    ),
-    postgresql=_AT_HAND.format(kinds="= ANY(:kinds)", without="<> ALL(:without)"),
+    "SELECT 1 FROM jobs WHERE kind IN (SELECT value FROM json_each(:kinds)) "
+    "AND state IN ('pending', 'retry_scheduled', 'leased') "
+    "AND due_at IS NOT NULL AND (due_at <= :now OR due_at > :farthest) AND (scope_id IS NULL "
+    "OR scope_id NOT IN (SELECT value FROM json_each(:without))) LIMIT 1"
 )
 
 

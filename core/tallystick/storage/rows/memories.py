@@ -39,6 +39,7 @@ from tallystick.storage.engine.prepared import (
     PreparedIn,
     PreparedInsert,
     PreparedRow,
+    in_list,
     insert_row,
     integer_list,
     key_ahead,
@@ -80,20 +81,12 @@ _BODIES = PreparedIn(
     .where(or_(_x.c.words.is_(None), _x.c.speaker.is_not(None))),
     _m.c.id,
 )
-_BY_DOCS = Prepared(
-    _SELECT.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
-    postgresql=_SELECT.where(_m.c.doc == func.any(bindparam("docs"))),
-)
+_OF_DOCS = _SELECT.where(in_list(_m.c.doc, "docs"))
+_BY_DOCS = Prepared(_OF_DOCS)
 _BY_DOCS_WITHIN = Prepared(
     # Plus nothing: SQLite would go through the index of the whole scope instead of the key.
-    _SELECT.where(
-        _m.c.doc.in_(text("SELECT value FROM json_each(:docs)")),
-        text("+memories.scope_id IN (SELECT value FROM json_each(:scope_ids))"),
-    ),
-    postgresql=_SELECT.where(
-        _m.c.doc == func.any(bindparam("docs")),
-        _m.c.scope_id == func.any(bindparam("scope_ids")),
-    ),
+    _OF_DOCS.where(text("+memories.scope_id IN (SELECT value FROM json_each(:scope_ids))")),
+    postgresql=_OF_DOCS.where(in_list(_m.c.scope_id, "scope_ids")),
 )
 _LATER = ("access_count", "last_accessed", "locked_until", "forgotten_at")
 """Columns that a new memory has by default."""
@@ -131,20 +124,14 @@ _SOURCES = (
     .join(_s, _s.c.id == _ms.c.source_id)
     .order_by(_ms.c.doc, _ms.c.ordinal)
 )
-_SOURCES_OF = Prepared(
-    _SOURCES.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
-    postgresql=_SOURCES.where(_ms.c.doc == func.any(bindparam("docs"))),
-)
+_SOURCES_OF = Prepared(_SOURCES.where(in_list(_ms.c.doc, "docs")))
 _HASHES = (
     select(_ms.c.doc, _s.c.id, _s.c.content_hash)
     .join(_s, _s.c.id == _ms.c.source_id)
     .order_by(_ms.c.doc, _ms.c.ordinal)
 )
 _HASHES_OF, _LINKS_OF = (
-    Prepared(
-        query.where(_ms.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
-        postgresql=query.where(_ms.c.doc == func.any(bindparam("docs"))),
-    )
+    Prepared(query.where(in_list(_ms.c.doc, "docs")))
     for query in (_HASHES, _HASHES.add_columns(_s.c.reference))
 )
 _NOTE_ACCESS = (
@@ -454,10 +441,7 @@ def _pinned() -> Prepared:
         .order_by(_m.c.doc.desc())
         .suffix_with(text("LIMIT :most"))
     )
-    return Prepared(
-        query.where(_m.c.scope_id.in_(text("SELECT value FROM json_each(:scope_ids)"))),
-        postgresql=query.where(_m.c.scope_id == func.any(bindparam("scope_ids"))),
-    )
+    return Prepared(query.where(in_list(_m.c.scope_id, "scope_ids")))
 
 
 def _not_by_graph() -> ColumnElement[bool]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 from pydantic_core import from_json
-from sqlalchemy import Connection, and_, bindparam, func, select, text, update
+from sqlalchemy import Connection, and_, bindparam, select, update
 
 from tallystick.records import Memory, commitment, json_bytes
 from tallystick.records.canonical import is_plain
@@ -20,6 +20,7 @@ from tallystick.storage.engine import tables, texts
 from tallystick.storage.engine.prepared import (
     Prepared,
     PreparedRow,
+    in_list,
     insert_row,
     integer_list,
 )
@@ -66,10 +67,7 @@ _CURRENT_BODIES = (
     .join(_v, and_(_v.c.doc == _m.c.doc, _v.c.version == _m.c.version))
     .order_by(_m.c.doc)
 )
-_CURRENT = Prepared(
-    _CURRENT_BODIES.where(_m.c.doc.in_(text("SELECT value FROM json_each(:docs)"))),
-    postgresql=_CURRENT_BODIES.where(_m.c.doc == func.any(bindparam("docs"))),
-)
+_CURRENT = Prepared(_CURRENT_BODIES.where(in_list(_m.c.doc, "docs")))
 _VERSIONS = select(_v).where(_v.c.doc == bindparam("doc")).order_by(_v.c.version)
 
 

@@ -39,13 +39,9 @@ _LAST_POSITION = Prepared(
     )
 )
 
-_ENDS = (
-    "SELECT conversation, coalesce(max(position) + 1, 0) FROM memories "
-    "WHERE scope_id = :scope_id AND conversation {listed} GROUP BY conversation"
-)
 _NEXT_POSITIONS = Prepared(
-    _ENDS.format(listed="IN (SELECT value FROM json_each(:conversations))"),
-    postgresql=_ENDS.format(listed="= ANY(:conversations)"),
+    "SELECT conversation, coalesce(max(position) + 1, 0) FROM memories WHERE scope_id = :scope_id "
+    "AND conversation IN (SELECT value FROM json_each(:conversations)) GROUP BY conversation"
 )
 
 

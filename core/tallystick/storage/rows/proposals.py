@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, insert, select, tuple_, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.records import JsonObject, Proposal, ProposalContent, ProposalState, Scope
@@ -21,24 +21,14 @@ from tallystick.storage.rows.scopes import ScopeRow
 
 _t = tables.proposals
 # Asked at each recall: built once.
-_ABOUT_TARGETS = (
-    "SELECT id FROM proposals WHERE target_id {targets} AND scope_id {scopes} AND state IN "
-    "('pending', 'deferred') AND action IN ('UPDATE', 'END', 'CONTRADICTS')"
-)
 _ABOUT = Prepared(
-    _ABOUT_TARGETS.format(
-        targets="IN (SELECT value FROM json_each(:targets))",
-        scopes="IN (SELECT value FROM json_each(:scopes))",
-    ),
-    postgresql=_ABOUT_TARGETS.format(targets="= ANY(:targets)", scopes="= ANY(:scopes)"),
-)
-_APPLIED = (
-    "SELECT id FROM proposals WHERE scope_id {scopes} AND state = 'applied' "
-    "AND decided_at > :since ORDER BY created_at, id"
+    "SELECT id FROM proposals WHERE target_id IN (SELECT value FROM json_each(:targets)) AND "
+    "scope_id IN (SELECT value FROM json_each(:scopes)) AND state IN ('pending', 'deferred') AND "
+    "action IN ('UPDATE', 'END', 'CONTRADICTS')"
 )
 _APPLIED_SINCE = Prepared(
-    _APPLIED.format(scopes="IN (SELECT value FROM json_each(:scopes))"),
-    postgresql=_APPLIED.format(scopes="= ANY(:scopes)"),
+    "SELECT id FROM proposals WHERE scope_id IN (SELECT value FROM json_each(:scopes)) AND "
+    "state = 'applied' AND decided_at > :since ORDER BY created_at, id"
 )
 _BATCH = 500
 
@@ -91,10 +81,7 @@ def of_scope(
     if states:
         query = query.where(_t.c.state.in_(list(states)))
     if after is not None:
-        at, proposal_id = after
-        query = query.where(
-            (_t.c.created_at > at) | ((_t.c.created_at == at) & (_t.c.id > proposal_id))
-        )
+        query = query.where(tuple_(_t.c.created_at, _t.c.id) > tuple_(*after))
     query = query.order_by(_t.c.created_at, _t.c.id).limit(limit)
     return [_load_proposal(connection, row) for row in connection.execute(query).mappings()]
 

@@ -9,22 +9,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, select, text
+from sqlalchemy import Connection, bindparam, select
 
 from tallystick.records import Scope
 from tallystick.storage.engine import tables
 from tallystick.storage.engine.batches import Read
 from tallystick.storage.engine.database_errors import readable
-from tallystick.storage.engine.prepared import Prepared, text_list, upsert
+from tallystick.storage.engine.prepared import Prepared, in_list, text_list, upsert
 from tallystick.storage.engine.writes import require
 from tallystick.storage.rows import settings_rows
 
 _t = tables.scopes
 _ROWS = select(_t.c.id, _t.c.name, _t.c.secret, _t.c.revision)
-_BY_NAMES = Prepared(
-    _ROWS.where(_t.c.name.in_(text("SELECT value FROM json_each(:names)"))),
-    postgresql=_ROWS.where(_t.c.name == func.any(bindparam("names"))),
-)
+_BY_NAMES = Prepared(_ROWS.where(in_list(_t.c.name, "names")))
 _BY_ID = Prepared(select(_t.c.id, _t.c.name, _t.c.secret).where(_t.c.id == bindparam("id")))
 _INSERT = Prepared(upsert(_t, ("name", "secret"), key=("name",)))
 _BY_NAME = Prepared(select(_t.c.id, _t.c.secret).where(_t.c.name == bindparam("name")))

@@ -15,6 +15,7 @@ from sqlalchemy import (
     func,
     insert,
     select,
+    tuple_,
     update,
 )
 
@@ -46,18 +47,17 @@ def _query(names: Sequence[str], table: str, where: str) -> str:
 
 
 _FIND_IMPORT = Prepared(_query([f'"{name}"' for name in _IMPORT], "source_imports", "id = :id"))
-_OF_SOURCE = "scope_id = :scope_id AND source = :source AND record_id "
-_OF_SCOPE = "scope_id = :scope_id AND document_id IS NOT NULL AND dedupe "
-_LISTED = "IN (SELECT value FROM json_each(:values))"
 _BY_ID = Prepared(
-    _query(_RECORD, "source_records", f"{_OF_SOURCE}{_LISTED}"),
-    postgresql=_query(_RECORD, "source_records", f"{_OF_SOURCE}= ANY(:values)"),
+    _query(
+        _RECORD,
+        "source_records",
+        "scope_id = :scope_id AND source = :source "
+        "AND record_id IN (SELECT value FROM json_each(:values))",
+    )
 )
-_FIRST_OF = ("dedupe", "min(document_id)")
 _SAYING = Prepared(
-    f"{_query(_FIRST_OF, 'source_records', f'{_OF_SCOPE}{_LISTED}')} GROUP BY dedupe",
-    postgresql=f"{_query(_FIRST_OF, 'source_records', f'{_OF_SCOPE}= ANY(:values)')} "
-    "GROUP BY dedupe",
+    "SELECT dedupe, min(document_id) FROM source_records WHERE scope_id = :scope_id AND "
+    "document_id IS NOT NULL AND dedupe IN (SELECT value FROM json_each(:values)) GROUP BY dedupe"
 )
 OPEN_IMPORTS = ("pending", "running", "paused")
 """States of an import that goes on, or can."""
@@ -111,9 +111,7 @@ def imports_of(
     """
     query = select(_i).where(_i.c.scope_id == scope_id)
     if before is not None:
-        at, last = before
-        earlier = (_i.c.created_at == at) & (_i.c.id < last)
-        query = query.where((_i.c.created_at < at) | earlier)
+        query = query.where(tuple_(_i.c.created_at, _i.c.id) < tuple_(*before))
     query = query.order_by(_i.c.created_at.desc(), _i.c.id.desc()).limit(limit)
     return [dict(row) for row in connection.execute(query).mappings()]
 
@@ -195,24 +193,22 @@ def put_records(tx: Connection, records: Iterable[StoredRecord]) -> None:
         _PUT(tx, rows)
 
 
-def see_records(
-    tx: Connection, scope_id: int, source: str, record_ids: Sequence[str], import_id: str
+def note_seen(
+    tx: Connection,
+    scope_id: int,
+    source: str,
+    record_ids: Sequence[str],
+    import_id: str,
+    *,
+    is_gone: bool,
 ) -> None:
-    """Note that an import has seen records which did not change."""
+    """Note that an import has seen records which did not change, or of which the source says that
+    they are gone.
+    """
     for start in range(0, len(record_ids), _PAGE):
         page = _r.c.record_id.in_(record_ids[start : start + _PAGE])
         here = (_r.c.scope_id == scope_id) & (_r.c.source == source) & page
-        tx.execute(update(_r).where(here).values(import_id=import_id, is_gone=False))
-
-
-def mark_gone(
-    tx: Connection, scope_id: int, source: str, record_ids: Sequence[str], import_id: str
-) -> None:
-    """Note that a source says that records are gone."""
-    for start in range(0, len(record_ids), _PAGE):
-        page = _r.c.record_id.in_(record_ids[start : start + _PAGE])
-        here = (_r.c.scope_id == scope_id) & (_r.c.source == source) & page
-        tx.execute(update(_r).where(here).values(import_id=import_id, is_gone=True))
+        tx.execute(update(_r).where(here).values(import_id=import_id, is_gone=is_gone))
 
 
 def records_of(

@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, literal, select, update
+from sqlalchemy import Connection, delete, func, insert, literal, select, tuple_, update
 
 from tallystick.records import EdgeKind
 from tallystick.storage.engine import tables, texts
@@ -48,9 +48,7 @@ def runs_of(
     """
     query = select(_r).where(_r.c.scope_id == scope_id)
     if before is not None:
-        at, last = before
-        earlier = (_r.c.created_at == at) & (_r.c.id < last)
-        query = query.where((_r.c.created_at < at) | earlier)
+        query = query.where(tuple_(_r.c.created_at, _r.c.id) < tuple_(*before))
     query = query.order_by(_r.c.created_at.desc(), _r.c.id.desc()).limit(limit)
     return [dict(row) for row in connection.execute(query).mappings()]
 

@@ -23,9 +23,7 @@ _FIND = Prepared(
 _ADD = Prepared(f"{upsert(_p, ('scope_id', 'digest', 'body'))} RETURNING id")
 _FETCH = Prepared(
     "SELECT id, digest, body FROM tree_parts WHERE scope_id = :scope_id "
-    "AND id IN (SELECT value FROM json_each(:ids))",
-    postgresql="SELECT id, digest, body FROM tree_parts WHERE scope_id = :scope_id "
-    "AND id = ANY(:ids)",
+    "AND id IN (SELECT value FROM json_each(:ids))"
 )
 _HOLD = Prepared(upsert(_h, ("thread_id", "part_id")))
 _HOLD_ALL = Prepared(
@@ -41,14 +39,11 @@ _RELEASE = Prepared("DELETE FROM tree_holds WHERE thread_id = :thread")
 _HOLDS_OF = Prepared("SELECT part_id FROM tree_holds WHERE thread_id = :thread")
 _RELEASE_SOME = Prepared(
     "DELETE FROM tree_holds WHERE thread_id = :thread "
-    "AND part_id IN (SELECT value FROM json_each(:ids))",
-    postgresql="DELETE FROM tree_holds WHERE thread_id = :thread AND part_id = ANY(:ids)",
+    "AND part_id IN (SELECT value FROM json_each(:ids))"
 )
 _REMOVE_SOME = Prepared(
     "DELETE FROM tree_parts WHERE id IN (SELECT value FROM json_each(:ids)) "
-    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = tree_parts.id)",
-    postgresql="DELETE FROM tree_parts WHERE id = ANY(:ids) "
-    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = tree_parts.id)",
+    "AND NOT EXISTS (SELECT 1 FROM tree_holds o WHERE o.part_id = tree_parts.id)"
 )
 
 

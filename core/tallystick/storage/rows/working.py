@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, func, select, text, tuple_
+from sqlalchemy import Connection, bindparam, delete, func, select, tuple_
 from sqlalchemy.sql.elements import ColumnElement
 
 from tallystick.storage.engine import containment, tables
-from tallystick.storage.engine.prepared import Prepared, integer_list, text_list, upsert
+from tallystick.storage.engine.prepared import Prepared, in_list, integer_list, text_list, upsert
 
 _t = tables.working
 _KEY = ("scope_id", "lifetime", "holder", "name")
@@ -43,14 +43,7 @@ _LIVING = (
     .order_by(_t.c.name)
 )
 _VALUES = Prepared(
-    _LIVING.where(
-        _t.c.scope_id.in_(text("SELECT value FROM json_each(:scope_ids)")),
-        _t.c.holder.in_(text("SELECT value FROM json_each(:holders)")),
-    ),
-    postgresql=_LIVING.where(
-        _t.c.scope_id == func.any(bindparam("scope_ids")),
-        _t.c.holder == func.any(bindparam("holders")),
-    ),
+    _LIVING.where(in_list(_t.c.scope_id, "scope_ids"), in_list(_t.c.holder, "holders"))
 )
 
 

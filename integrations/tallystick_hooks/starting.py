@@ -11,11 +11,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any
 
 from tallystick.errors import InvalidInput, MissingExtra
-
-Place = Literal["project", "user"]
+from tallystick_hooks.clients import ClientScope
 
 _SECONDS = 60.0
 """Seconds that a command may take to start."""
@@ -24,7 +23,7 @@ _PROTOCOL = "2025-06-18"
 """A revision of the protocol with a handshake."""
 
 
-def program(place: Place) -> list[str]:
+def program(place: ClientScope) -> list[str]:
     """Return the words that start `tally`. For a project they are those of any machine that has it
     in the Python of its path; for a user those of this Python. Raises InvalidInput.
     """
@@ -42,7 +41,7 @@ def program(place: Place) -> list[str]:
     )
 
 
-def place_for(where: str, place: Place) -> str:
+def place_for(where: str, place: ClientScope) -> str:
     """Return a path as it is written: for a user in full, for a project below its folder. Raises
     InvalidInput for one that no other machine has.
     """
