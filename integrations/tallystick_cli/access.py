@@ -334,5 +334,7 @@ def _holder(
     )
 
 
-freeze = operation_command("freeze", "✓ suspended until the same is allowed: tally thaw --reason …")
-thaw = operation_command("thaw", "✓ allowed again")
+freeze = operation_command(
+    "freeze", "✓ suspended. What takes it back: tally thaw --reason …, with the same --what"
+)
+thaw = operation_command("thaw", "✓ taken back: what was suspended goes on")

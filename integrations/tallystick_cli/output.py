@@ -211,7 +211,7 @@ def print_failure(failure: Failure, *, as_json: bool) -> None:
 def _usage_failure(error: typer.TyperException) -> Failure:
     """Return the failure of a command that was written wrongly, with how it is written."""
     context: Any = getattr(error, "ctx", None)
-    message = " ".join(error.format_message().split())
+    message = " ".join(error.format_message().replace("Value error, ", "").split())
     if not message.endswith((".", "?", "!")):
         message += "."
     if context is None:

@@ -79,7 +79,11 @@ task = action_command(
     "List tasks, show what to do next, or the circles of dependencies; start, block, unblock, "
     "submit, complete, cancel, archive or estimate one.",
     {
-        "list": Action("tasks", view=task_table, empty="There is no such task."),
+        "list": Action(
+            "tasks",
+            view=task_table,
+            empty="There is no such task. One is made by: tally remember TEXT --kind task",
+        ),
         "next": Action("prioritize_tasks", view=ranked_table, empty="Nothing is open."),
         "cycles": Action("task_cycles", view=circles_view, empty="Nothing depends on itself."),
         "start": Action("start_task", "task_id", task_line),
