@@ -20,7 +20,7 @@ from examples.coding_agent.tools import RULES, TOOL_CLASSES
 from examples.coding_agent.workspace import TestRun, Workspace, sample_workspace
 from examples.golden_path import scripted, tampering, tidying
 from langgraph.checkpoint.memory import InMemorySaver
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.panel import Panel
 from rich.rule import Rule
 from rich.syntax import Syntax
@@ -314,9 +314,11 @@ class Demo:
             f"tally verify {short(run_id)}{where}",
         )
         self._panel("Look around: commands in .venv/bin", Text("\n".join(commands)), "dim")
-        pasted = {"": opening_lines(), **first_lines()}
-        lines = Group(*(_pasted(runtime, code) for runtime, code in pasted.items()), CAPTURE)
-        self._panel("Your own agent: the lines to paste", lines, "blue")
+        self._heading("Your own agent: the lines to paste")
+        for runtime, code in {"": opening_lines(), **first_lines()}.items():
+            # Without a frame, and as long as they are: they are copied from here.
+            self._console.print(_pasted(runtime, code), soft_wrap=True)
+        self._line(CAPTURE)
         self._line(
             "docs/getting-started.md goes on from here, for two users, in a quarter of an hour."
         )
@@ -336,9 +338,11 @@ class Demo:
         self._console.print(Panel(body, title=title, title_align="left", border_style=style))
 
 
-def _pasted(runtime: str, code: str) -> RenderableType:
+def _pasted(runtime: str, code: str) -> Text:
     title = f"# {runtime}\n" if runtime else ""
-    return Syntax(f"{title}{code}", "python", background_color="default")
+    shown = Syntax("", "python", background_color="default").highlight(f"{title}{code}")
+    shown.rstrip()
+    return shown
 
 
 def _drawn(view: RenderableType, title: str) -> str:

@@ -26,9 +26,11 @@ from tallystick.errors import ApprovalRequired
 from tallystick.records import ExtractedFact, Extraction
 from tallystick.settings import Settings
 from tallystick.testing import ScriptedLearner
+from tallystick_ingest import Ingest
 from tallystick_learning import Learning
 from tallystick_server import serve_in_background
 from tallystick_server.dashboard.application import ROUTES
+from tallystick_synthesis import Synthesis
 
 __all__ = ["pytestmark", "window"]
 
@@ -66,10 +68,17 @@ def decide(text: str) -> Extraction:
 
 
 @pytest.fixture(scope="module")
-def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
+def demo(
+    tally: Tally, window: Window, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Demoed]:
     bound = tally.bind(OWNER, SCOPE)
     noted = bound.memories()[-1]
-    # What a person does next in the dashboard: have it reflected on, and a step replayed.
+    # What a person does next in the dashboard: import a folder, make a document of memory, have it
+    # reflected on, and a step replayed.
+    folder = tmp_path_factory.mktemp("notes")
+    (folder / "rounding.md").write_text("# Rounding\n\nThe ledger rounds half even.\n")
+    Ingest(tally.bind(OWNER)).start_import(folder, adapter="files")
+    planned = Synthesis(bound).plan("How is money rounded?")
     Learning(bound).reflect([bound.remember("We decided to round half even.", kind="episode").id])
     [run] = [run for run in bound.recordings.runs() if run.agent_name == "coder" and run.domain]
     compiled = [
@@ -91,6 +100,8 @@ def demo(tally: Tally, window: Window) -> Iterator[Demoed]:
         starts = [
             "overview",
             "imports",
+            "documents",
+            f"syntheses/{planned.id}",
             f"approvals/{asked.id}",
             f"steps/{compiled[1]}/changed",
             f"steps/{stated[0]}/state",
