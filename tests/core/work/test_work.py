@@ -292,3 +292,24 @@ async def test_the_same_verbs_are_awaited(open_sqlite: OpenTally) -> None:
         bound = tally.bind(ALICE)
         task = a_task(bound, "Mend it.")
         assert (await Work(bound).aio.start(task)).status == "doing"
+
+
+def test_what_blocked_a_task_is_told_to_nobody_who_may_not_read_it_and_is_a_source_of_its_pattern(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE, "project:apollo")
+        private = tally.bind(ALICE).remember("Karl is ill, and nobody may know.").id
+        shared = bound.remember("The build machine is out of disk.").id
+        work = Work(bound)
+        task = a_task(bound, "Ship it.")
+        work.start(task)
+        for blocker in (private, shared):
+            work.block(task, blocker)
+            work.unblock(task)
+        work.submit(task)
+
+        [pattern] = work.complete(task).error_patterns
+        assert bound.get(pattern).content == "The build machine is out of disk."
+        assert pattern in bound.inspect(shared).affected.derived
+        assert "Karl" not in str([each.content for each in bound.memories(limit=100)])
