@@ -11,6 +11,7 @@ from tallystick.errors import (
     Denied,
     IdempotencyMismatch,
     InvalidInput,
+    InvalidRecord,
     NotFound,
     StateConflict,
 )
@@ -313,3 +314,36 @@ def test_what_blocked_a_task_is_told_to_nobody_who_may_not_read_it_and_is_a_sour
         assert bound.get(pattern).content == "The build machine is out of disk."
         assert pattern in bound.inspect(shared).affected.derived
         assert "Karl" not in str([each.content for each in bound.memories(limit=100)])
+
+
+def test_a_blank_blocker_is_refused_and_keeps_no_task_from_its_end(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        work = Work(bound)
+        task = a_task(bound, "Ship it.", blockers=["", " "])
+        work.start(task)
+        with pytest.raises(InvalidInput, match="what blocks it"):
+            work.block(task, " ")
+        work.submit(task, commits=[""])
+        done = work.complete(task)
+        assert (done.error_patterns, done.task.blockers, done.task.commits) == ((), (), ())
+
+
+def test_a_task_takes_no_name_and_a_plan_no_step_that_would_keep_it_from_its_end(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        with pytest.raises(InvalidRecord, match="project"):
+            a_task(bound, "Ship it.", project="p" * 1_001)
+        with pytest.raises(InvalidRecord, match="steps"):
+            bound.remember("A plan.", kind="plan", attributes={"steps": [""]})
+
+
+def test_a_task_due_at_the_first_moment_is_due(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        task = a_task(bound, "Count the seconds.", due_at="1970-01-01T00:00:00Z")
+        work = Work(bound)
+        assert [each.id for each in work.list(due_before="2026-01-01")] == [task]
+        assert [each.id for each in work.list(due_after="1969-12-31")] == [task]
