@@ -136,10 +136,16 @@ class Desk:
             places = scopes.find(connection, [self.scope])
             if not places:
                 return []
-            rows = synthesis_rows.runs_of(connection, places[0].id, limit=limit, before=last)
-            runs = [self._run_of(connection, row) for row in rows]
+            runs: list[SynthesisRun] = []
+            while len(runs) < limit:
+                rows = synthesis_rows.runs_of(connection, places[0].id, limit=limit, before=last)
+                seen = (self._run_of(connection, row) for row in rows)
+                runs += [run for run in seen if run is not None]
+                if len(rows) < limit:
+                    break
+                last = rows[-1]["created_at"], rows[-1]["id"]
         bare: dict[str, Any] = {"plan": (), "sections": (), "draft": (), "verification": None}
-        return [run.replace(**bare) for run in runs if run is not None]
+        return [run.replace(**bare) for run in runs[:limit]]
 
     def _run_of(self, connection: Connection, row: synthesis_rows.Row) -> SynthesisRun | None:
         """Return a run with what the actor may see of it; None for a hidden one."""

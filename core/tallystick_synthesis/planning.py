@@ -45,10 +45,9 @@ class _Flat(NamedTuple):
 def require_request(request: SynthesisRequest) -> None:
     """Raise InvalidInput for a request that nothing could answer."""
     types = output_types()
-    if request.output_type != "custom" and request.output_type not in types:
+    if request.output_type not in types:
         raise InvalidInput(
-            f"`output_type` {request.output_type!a} is none. Use one of "
-            f"{', '.join(sorted([*types, 'custom']))}.",
+            f"`output_type` {request.output_type!a} is none. Use one of {', '.join(types)}.",
             argument="output_type",
         )
     if request.output_type == "custom" and not request.outline:
