@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tallystick.compiler.shorten import whole_sentences
 from tallystick.errors import InvalidInput
-from tallystick.records import canonical_json
+from tallystick.records.canonical import json_bytes
 from tallystick.records.synthesis import (
     Claim,
     ClaimReason,
@@ -287,7 +287,7 @@ def _texts(items: Iterable[SectionItem]) -> list[str]:
 
 def canonical_text(item: SectionItem) -> str:
     """Return the attributes of an item as text, by which a sentence may be borne out too."""
-    return canonical_json(dict(item.attributes)).decode() if item.attributes else ""
+    return json_bytes(dict(item.attributes)).decode() if item.attributes else ""
 
 
 def _is_opening(text: str, start: int) -> bool:

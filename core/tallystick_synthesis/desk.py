@@ -15,7 +15,8 @@ from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.recorder import Recordings, Step
 from tallystick.recorder.outbound import Outbound
-from tallystick.records import Actor, Memory, Scope, canonical_json
+from tallystick.records import Actor, Memory, Scope
+from tallystick.records.canonical import json_bytes
 from tallystick.records.synthesis import (
     CollectedSection,
     DraftSection,
@@ -237,8 +238,8 @@ def conflict(run: SynthesisRun, reason: str, hint: str = "") -> StateConflict:
 
 
 def digest_of(value: Any) -> str:
-    """Return the digest of a JSON value."""
-    return f"sha256:{hashlib.sha256(canonical_json(value)).hexdigest()}"
+    """Return the digest of a JSON value: memories have any text and, in attributes, any number."""
+    return f"sha256:{hashlib.sha256(json_bytes(value)).hexdigest()}"
 
 
 def digest_of_memory(memory: Memory) -> str:

@@ -53,7 +53,7 @@ def remember(
         id=run.id,
         verdict=verification.verdict,
         replaces=before,
-        text_hash=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
+        text_hash=f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}",
         sections=len(run.draft),
         sources=len({each for section in run.sections for each in section.source_ids}),
         readers=desk.scope,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.terminals import run_piped
 
 from tallystick.errors import InvalidInput, NotFound, StateConflict
 from tallystick.records import ProviderDeclaration
@@ -161,3 +162,21 @@ def test_a_page_of_documents_is_full_although_others_are_hidden(tmp_path: Path) 
         for _ in range(3):
             Synthesis(ada).plan("the ledger", scopes=["private:ada", "project:apollo"])
         assert [each.id for each in Synthesis(bob).runs(limit=2)] == [shown.id]
+
+
+def test_a_page_is_written_of_any_draft_and_of_nothing_else(tmp_path: Path) -> None:
+    place, page = str(tmp_path / "tally"), tmp_path / "page.html"
+    with Tally.open(place, background=False) as tally:
+        tally.bind().remember("The ledger \ud800 moved in May.", kind="decision")
+        run = Synthesis(tally.bind()).plan(output_type="custom", outline=[{"title": "The ledger"}])
+    where = ("--tally", place, "--html", str(page))
+    code, _, errors = run_piped("synthesize", "show", run.id, *where)
+    assert (code, page.exists()) == (2, False)
+    assert "no draft" in errors
+
+    for step in ("sections", "draft"):
+        assert run_piped("synthesize", step, run.id, "--tally", place)[0] == 0
+    for form in ((), ("--format", "json")):
+        assert run_piped("synthesize", "show", run.id, *where, *form)[0] == 0
+        assert "The ledger \\ud800 moved in May." in page.read_text()
+        page.unlink()

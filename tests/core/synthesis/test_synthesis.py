@@ -665,3 +665,13 @@ def test_the_documents_in_the_making_of_an_erased_user_are_gone(open_tally: Open
         assert erased.proof.holds
         with pytest.raises(NotFound):
             Synthesis(tally.bind(bob, "project:apollo")).run(run.id)
+
+
+def test_any_text_and_any_number_of_a_memory_may_be_quoted_and_kept(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        bound.remember("The ledger \ud800 moved in May.", kind="fact", attributes={"share": 0.5})
+        run = custom(bound)
+        assert run.verification is not None
+        assert run.verification.verdict == "passed"
+        assert "\ud800" in bound.get(keep(bound, run)).content
