@@ -109,6 +109,9 @@ def test_the_same_tally_and_request_give_the_same_digests(open_tally: OpenTally)
         ({"query": "x", "output_type": "poem"}, "release_notes"),
         ({"query": "x", "output_type": "custom"}, "outline"),
         ({"outline": [{"title": str(n)} for n in range(25)]}, "24 sections"),
+        ({"outline": [{"title": " "}]}, "blank"),
+        ({"outline": [{"title": "a\0"}]}, "NUL"),
+        ({"outline": [{"title": "a", "kinds": ["decisions"]}]}, "no kind 'decisions'"),
         (
             {
                 "outline": [
