@@ -162,7 +162,7 @@ class Synthesis(Part):
             drafter_of(self._desk())
         if collect and self._desk().load(synthesis_id, own=True).stage == "planned":
             self.sections(synthesis_id)
-        given = {"by_model": drafter == "model", "if_digest": if_digest}
+        given: JsonObject = {"by_model": drafter == "model", "if_digest": if_digest}
         return self._step("draft", synthesis_id, mode, given)
 
     def verify(

@@ -642,9 +642,8 @@ def test_a_document_of_the_same_words_rests_on_what_it_is_made_of_now(
         assert bound.get(artifact).attributes["synthesis"] == second.id
 
         for mend in ("mark_wrong", "restore"):
-            arguments = {"reason": "looked at again"}
-            token = bound.corrections.make(ledger, mend, **arguments).confirm_token
-            bound.corrections.make(ledger, mend, mode="apply", confirm_token=token, **arguments)
+            token = bound.corrections.make(ledger, mend, reason="seen").confirm_token
+            bound.corrections.make(ledger, mend, reason="seen", mode="apply", confirm_token=token)
         assert bound.get(artifact).attributes["stale"] == [1]
         Synthesis(bound).refresh(second.id)
         assert keep(bound, second) == artifact
