@@ -13,6 +13,7 @@ from tallystick.access import visible_docs
 from tallystick.errors import NotFound, StateConflict
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.supersession import is_current
 from tallystick.recorder import Recordings, Step
 from tallystick.recorder.outbound import Outbound
 from tallystick.records import Actor, Memory, Scope
@@ -163,9 +164,10 @@ class Desk:
         return run
 
     def changed_items(self, sections: Sequence[CollectedSection]) -> dict[int, set[int]]:
-        """Return by section the handles of items that changed since they were collected, or that
-        the actor may not see any more.
+        """Return by section the handles of items that changed since they were collected, whose
+        validity has ended, or that the actor may not see any more.
         """
+        now = self.context.store.clock.now()
         ids = {item.memory_id for section in sections for item in section.items}
         with self.context.store.database.read() as connection:
             stored = {each.memory.id: each for each in read_many(connection, sorted(ids))}
@@ -174,7 +176,10 @@ class Desk:
         for section in sections:
             for item in section.items:
                 current = stored.get(item.memory_id)
-                is_same = current is not None and current.memory.version == item.version
+                is_same = current is not None and (
+                    current.memory.version == item.version
+                    and (item.holds != "current" or is_current(current.memory, now))
+                )
                 if not (is_same and item.memory_id in shown):
                     changed.setdefault(section.number, set()).add(item.handle)
         return changed

@@ -677,3 +677,19 @@ def test_any_text_and_any_number_of_a_memory_may_be_quoted_and_kept(open_tally: 
         assert run.verification is not None
         assert run.verification.verdict == "passed"
         assert "\ud800" in bound.get(keep(bound, run)).content
+
+
+def test_a_source_whose_validity_has_ended_is_stale(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision", valid_until=clock.now() + 3_600_000_000)
+        run = custom(bound)
+    with open_tally(clock=StepClock(clock.now() + 7_200_000_000)) as tally:
+        synthesis = Synthesis(tally.bind(ALICE))
+        assert synthesis.run(run.id).stale_sections == (1,)
+        verification = synthesis.verify(run.id).verification
+        assert verification is not None
+        assert verification.verdict == "blocked_stale_sources"
+        [section] = synthesis.refresh(run.id).sections
+        assert (section.gap, section.items) == ("no_evidence", ())
