@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -347,3 +349,26 @@ def test_a_task_due_at_the_first_moment_is_due(open_sqlite: OpenTally) -> None:
         work = Work(bound)
         assert [each.id for each in work.list(due_before="2026-01-01")] == [task]
         assert [each.id for each in work.list(due_after="1969-12-31")] == [task]
+
+
+def test_two_callers_close_no_circle_through_two_scopes_at_once(open_tally: OpenTally) -> None:
+    actor = ALICE.replace(projects=frozenset({"apollo", "zeus"}))
+    with open_tally() as tally:
+        scopes = [tally.bind(actor, f"project:{name}") for name in ("apollo", "zeus")]
+        begin = threading.Barrier(2)
+
+        def depend(bound: BoundTally, task: str, other: str) -> bool:
+            begin.wait()
+            try:
+                bound.modify(task, depends_on={"add": [other]}, reason="it needs it")
+            except StateConflict:
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            for number in range(10):
+                first, second = (a_task(each, f"Task {number}") for each in scopes)
+                pairs = ((first, second), (second, first))
+                linked = pool.map(depend, scopes, *zip(*pairs, strict=True))
+                assert sorted(linked) == [False, True]
+        assert Work(scopes[0]).cycles() == ()
