@@ -88,7 +88,7 @@ class Comparer:
             return context
         try:
             candidate = self._candidate_of(comparison)
-        except InvalidInput as error:
+        except TallystickError as error:
             self._unavailable = comparison.id
             get_logger("comparing").warning("compare.unavailable", error=type(error).__name__)
             return context

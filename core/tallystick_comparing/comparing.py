@@ -11,6 +11,7 @@ from pydantic import Field
 from tallystick.errors import InvalidInput
 from tallystick.jobs import patient
 from tallystick.memory import MemoryContext
+from tallystick.memory.change import require_reason
 from tallystick.records import (
     Actor,
     Alert,
@@ -72,8 +73,12 @@ class Comparing(Part):
             patient("compare", comparer.work)()
             return comparer.standing(fresh=True)
         context.gate.require_person(actor, "manage", self._view.scope)
-        if reason is None:
-            raise InvalidInput("Say why: the journal has it.", argument="reason")
+        reason = reason or ""
+        require_reason(reason)
+        if candidate is not None and action != "start":
+            raise InvalidInput(
+                f"`candidate` is of start, and not of {action}.", argument="candidate"
+            )
         if action == "start":
             candidate_of(context, candidate or {})
             details = {"settings": sorted(candidate or {}), "percent": sample_percent}

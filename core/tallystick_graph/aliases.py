@@ -83,7 +83,8 @@ def _are_one(rivals: Sequence[Alias], threshold: int) -> bool:
 
 def _plain(name: str) -> str:
     spaced = name.replace("-", " ").replace(".", " ").replace("’", "").replace("'", "")
-    return " ".join(fold_accents(word) for word in spaced.split())
+    # A name of marks alone stays as it is: without them it would be every other such name.
+    return " ".join(fold_accents(word) for word in spaced.split()) or name
 
 
 def _digits(name: str) -> str:

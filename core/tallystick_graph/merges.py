@@ -84,11 +84,13 @@ def keep_apart(
         write = MemoryWrite(tx, context, actor, context.store.clock.now(), correlation_id)
         docs = [known[each] for each in names]
         stored = memories.get_docs(tx, docs)
-        linked = edges.following(tx, "DUPLICATE_OF", docs, forward=True)
+        # Two names of a third one are one entity too: each of them leaves it.
+        ends = edges.follow_to_end(tx, "DUPLICATE_OF", docs, forward=True)
+        if len({ends.get(doc, doc) for doc in docs}) == 1:
+            for doc in ends:
+                part_alias(write, stored[doc])
         for part, whole in (docs, docs[::-1]):
-            if part in linked and linked[part].to_doc == whole:
-                part_alias(write, stored[part])
-            elif not edges.was_linked(tx, "DUPLICATE_OF", part, whole):
+            if not edges.was_linked(tx, "DUPLICATE_OF", part, whole):
                 # A closed edge is what forbids it: it says that somebody parted the two.
                 _add_closed(write, row.id, part, whole, reason)
             details = {

@@ -17,7 +17,7 @@ def normal_name(text: str) -> str:
     repeated spaces.
     """
     plain = unicodedata.normalize("NFKC", text).casefold().strip()
-    plain = re.sub(r"['’]s?$", "", plain)
+    plain = re.sub(r"(?<=.)['’]s?$", "", plain)
     return " ".join(plain.split())
 
 

@@ -261,8 +261,11 @@ class _Linking:
         whole = ends.get(whole, whole)
         stored = memories.get_docs(tx, [part, whole])
         if part in ends and ends[part] != whole:
-            part_alias(self._write, stored[part])  # it could be either
-            return
+            if reason != "same_but_for_marks":
+                part_alias(self._write, stored[part])  # it could be either
+                return
+            part, whole = whole, ends[part]  # one more form of a name that stands for another
+            stored |= memories.get_docs(tx, [whole])
         if part in ends or part == whole or edges.was_linked(tx, "DUPLICATE_OF", part, whole):
             return
         if stored[part].memory.state != "active" or stored[whole].memory.state == "deleted":

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tallystick.compiler.shorten import whole_sentences
 from tallystick.errors import InvalidInput
-from tallystick.records import canonical_json
+from tallystick.records.canonical import json_bytes
 from tallystick.records.synthesis import (
     Claim,
     ClaimReason,
@@ -28,8 +28,10 @@ from tallystick.records.synthesis import (
 )
 from tallystick_synthesis.desk import Desk, conflict, digest_of, digest_of_draft
 from tallystick_synthesis.drafting import quoted_sentences
+from tallystick_synthesis.reading import is_aged
 
 _TOKEN = re.compile(r"\d+(?:[.,:]\d+)*|[^\W\d_]+")
+_PLACE = re.compile(r"(\d{1,4})\.(\d{1,4})")
 _SHORT = 3
 """Letters up to which a word carries grammar rather than what is said, in most languages."""
 _STRAY_LETTERS = 8
@@ -89,10 +91,10 @@ def _accepted(desk: Desk, run: SynthesisRun, accept: Sequence[str]) -> tuple[Dra
         raise InvalidInput("An agent answers for no sentence: a person accepts it.")
     places = set()
     for place in accept:
-        section, _, sentence = place.partition(".")
-        if not (section.isdecimal() and sentence.isdecimal()):
-            raise InvalidInput(f"`accept` {place!a} is no place: write SECTION.SENTENCE.")
-        places.add((int(section), int(sentence)))
+        numbers = _PLACE.fullmatch(place)
+        if numbers is None:
+            raise InvalidInput(f"`accept` {place[:20]!a} is no place: SECTION.SENTENCE is.")
+        places.add((int(numbers[1]), int(numbers[2])))
     known = {(s.number, at) for s in run.draft for at, _ in enumerate(s.sentences, 1)}
     if places - known:
         raise InvalidInput("`accept` names sentences that the draft does not have.")
@@ -137,8 +139,13 @@ def check(desk: Desk, run: SynthesisRun) -> SynthesisVerification:
         if any(item.memory_id not in shown for item in section.items)
     ]
     changed = desk.changed_items(run.sections)
-    old = {section.number for section in run.sections if section.stale}
-    is_blocking = run.request.freshness.stale == "block"
+    freshness, now = run.request.freshness, desk.context.store.clock.now()
+    old = {
+        section.number
+        for section in run.sections
+        if section.stale or any(is_aged(freshness, item.known_at, now) for item in section.items)
+    }
+    is_blocking = freshness.stale == "block"
     stale = sorted((set(changed) - set(denied)) | (old if is_blocking else set()))
     gaps = tuple(" / ".join(section.path) for section in run.draft if section.gap)
     pairs = sorted(
@@ -280,7 +287,7 @@ def _texts(items: Iterable[SectionItem]) -> list[str]:
 
 def canonical_text(item: SectionItem) -> str:
     """Return the attributes of an item as text, by which a sentence may be borne out too."""
-    return canonical_json(dict(item.attributes)).decode() if item.attributes else ""
+    return json_bytes(dict(item.attributes)).decode() if item.attributes else ""
 
 
 def _is_opening(text: str, start: int) -> bool:

@@ -26,6 +26,7 @@ from tallystick_synthesis.desk import Desk, digest_of, digest_of_memory, read_ma
 from tallystick_synthesis.reading import (
     NO_EVIDENCE,
     asked_docs,
+    is_aged,
     is_evidence,
     scopes_of,
     told_by_communities,
@@ -274,15 +275,14 @@ def _items(
     too_old = 0
     for item in packed.items:
         hit = by_id[item.id]
-        since = item.known_at or hit.memory.updated_at
-        is_aged = rules.max_age is not None and now - since > rules.max_age * 1_000_000
+        is_old = is_aged(rules, item.known_at or hit.memory.updated_at, now)
         is_over = item.fresh in ("history", "origin_gone", "stale") and hit.replaced_by is None
         if hit.memory.state == "superseded" and hit.replaced_by is None:
             continue
-        if (is_aged or is_over) and rules.stale == "gap":
+        if (is_old or is_over) and rules.stale == "gap":
             too_old += 1
             continue
-        items.append(_item(desk, item, hit, ids, is_stale=is_aged or is_over))
+        items.append(_item(desk, item, hit, ids, is_stale=is_old or is_over))
     return items, too_old
 
 

@@ -13,9 +13,11 @@ from tallystick.access import visible_docs
 from tallystick.errors import NotFound, StateConflict
 from tallystick.memory import MemoryContext
 from tallystick.memory.memory_write import MemoryWrite
+from tallystick.memory.supersession import is_current
 from tallystick.recorder import Recordings, Step
 from tallystick.recorder.outbound import Outbound
-from tallystick.records import Actor, Memory, Scope, canonical_json
+from tallystick.records import Actor, Memory, Scope
+from tallystick.records.canonical import json_bytes
 from tallystick.records.synthesis import (
     CollectedSection,
     DraftSection,
@@ -136,10 +138,16 @@ class Desk:
             places = scopes.find(connection, [self.scope])
             if not places:
                 return []
-            rows = synthesis_rows.runs_of(connection, places[0].id, limit=limit, before=last)
-            runs = [self._run_of(connection, row) for row in rows]
+            runs: list[SynthesisRun] = []
+            while len(runs) < limit:
+                rows = synthesis_rows.runs_of(connection, places[0].id, limit=limit, before=last)
+                seen = (self._run_of(connection, row) for row in rows)
+                runs += [run for run in seen if run is not None]
+                if len(rows) < limit:
+                    break
+                last = rows[-1]["created_at"], rows[-1]["id"]
         bare: dict[str, Any] = {"plan": (), "sections": (), "draft": (), "verification": None}
-        return [run.replace(**bare) for run in runs if run is not None]
+        return [run.replace(**bare) for run in runs[:limit]]
 
     def _run_of(self, connection: Connection, row: synthesis_rows.Row) -> SynthesisRun | None:
         """Return a run with what the actor may see of it; None for a hidden one."""
@@ -156,9 +164,10 @@ class Desk:
         return run
 
     def changed_items(self, sections: Sequence[CollectedSection]) -> dict[int, set[int]]:
-        """Return by section the handles of items that changed since they were collected, or that
-        the actor may not see any more.
+        """Return by section the handles of items that changed since they were collected, whose
+        validity has ended, or that the actor may not see any more.
         """
+        now = self.context.store.clock.now()
         ids = {item.memory_id for section in sections for item in section.items}
         with self.context.store.database.read() as connection:
             stored = {each.memory.id: each for each in read_many(connection, sorted(ids))}
@@ -167,7 +176,10 @@ class Desk:
         for section in sections:
             for item in section.items:
                 current = stored.get(item.memory_id)
-                is_same = current is not None and current.memory.version == item.version
+                is_same = current is not None and (
+                    current.memory.version == item.version
+                    and (item.holds != "current" or is_current(current.memory, now))
+                )
                 if not (is_same and item.memory_id in shown):
                     changed.setdefault(section.number, set()).add(item.handle)
         return changed
@@ -231,8 +243,8 @@ def conflict(run: SynthesisRun, reason: str, hint: str = "") -> StateConflict:
 
 
 def digest_of(value: Any) -> str:
-    """Return the digest of a JSON value."""
-    return f"sha256:{hashlib.sha256(canonical_json(value)).hexdigest()}"
+    """Return the digest of a JSON value: memories have any text and, in attributes, any number."""
+    return f"sha256:{hashlib.sha256(json_bytes(value)).hexdigest()}"
 
 
 def digest_of_memory(memory: Memory) -> str:

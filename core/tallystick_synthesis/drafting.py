@@ -22,7 +22,7 @@ from tallystick.records.synthesis import (
 )
 from tallystick.storage.rows import memories
 from tallystick_synthesis.desk import Desk, conflict, digest_of_draft, withheld
-from tallystick_synthesis.markdown import escape, read_draft
+from tallystick_synthesis.markdown import escape, in_line, read_draft
 from tallystick_synthesis.templates import render, template_of
 
 _DRAFT = """\
@@ -198,7 +198,7 @@ def _ask(desk: Desk, request: SynthesisRequest, section: CollectedSection) -> st
     ]
     pack = DraftRequest(
         title=desk.outbound.hide(declared, section.path[-1], originals).text,
-        audience=request.audience,
+        audience=desk.outbound.hide(declared, request.audience, originals).text,
         depth=request.depth,
         items=tuple(texts),
     )
@@ -240,12 +240,12 @@ def markdown_of(run: SynthesisRun) -> str:
         sections.append(
             {
                 "level": len(section.path),
-                "title": escape(section.path[-1]),
+                "title": in_line(section.path[-1]),
                 "lines": [line_of(each) for each in section.sentences],
                 "gap": (section.gap or "").replace("_", " "),
                 "contradictions": ", ".join(f"[{each}]" for each in against),
                 "sources": "; ".join(
-                    f"[{item.handle}] {escape(item.place or item.kind)} ({item.memory_id})"
+                    f"[{item.handle}] {in_line(item.place or item.kind)} ({item.memory_id})"
                     for item in items
                     if item.handle in cited or item.handle in against
                 ),
@@ -254,8 +254,8 @@ def markdown_of(run: SynthesisRun) -> str:
     return render(
         {
             "title": template.title,
-            "subject": escape(" ".join(run.request.query.split())),
-            "audience": escape(run.request.audience),
+            "subject": in_line(run.request.query),
+            "audience": in_line(run.request.audience),
             "sections": sections,
         }
     )

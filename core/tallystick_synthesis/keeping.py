@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 from tallystick.access import Confirmation
 from tallystick.memory.artifacts import SECTIONS, STALE
+from tallystick.memory.change import apply_modify
 from tallystick.memory.correct import CorrectionRequest, apply_correction
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one, prepare
 from tallystick.memory.secrets import admit_memory
 from tallystick.records import NewMemory
 from tallystick.records.synthesis import ArtifactPreview, SynthesisRun
-from tallystick.storage.rows import memories, scopes
+from tallystick.storage.rows import edges, memories, scopes
 from tallystick_synthesis.checking import check
 from tallystick_synthesis.collecting import collect_sections, note_read, require_home
 from tallystick_synthesis.desk import Desk, conflict, digest_of_draft
@@ -52,7 +53,7 @@ def remember(
         id=run.id,
         verdict=verification.verdict,
         replaces=before,
-        text_hash=f"sha256:{hashlib.sha256(text.encode()).hexdigest()}",
+        text_hash=f"sha256:{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}",
         sections=len(run.draft),
         sources=len({each for section in run.sections for each in section.source_ids}),
         readers=desk.scope,
@@ -94,10 +95,34 @@ def _keep(
 ) -> str:
     [row] = scopes.find(write.tx, [desk.scope])
     stored = ingest_one(write, row, prepared)
+    if stored.status == "duplicate":
+        _renew(write, stored.id, prepared.new)
     if preview.replaces is not None and preview.replaces != stored.id:
         request = CorrectionRequest("supersede", "its sections were made anew", other_id=stored.id)
         apply_correction(write, preview.replaces, request)
     return stored.id
+
+
+def _renew(write: MemoryWrite, artifact_id: str, new: NewMemory) -> None:
+    """Let an artifact of the same words rest on what they are made of now: it may be stale, or of
+    another run.
+    """
+    kept = memories.get(write.tx, artifact_id)
+    assert kept is not None
+    for origin in memories.get_many(write.tx, new.derived_from):
+        if not edges.was_linked(write.tx, "DERIVED_FROM", kept.doc, origin.doc):
+            edges.add(
+                write.tx,
+                edge_id=write.context.store.ids.new(),
+                kind="DERIVED_FROM",
+                scope_id=kept.scope_id,
+                from_doc=kept.doc,
+                to_doc=origin.doc,
+                at=write.now,
+            )
+    renewed = kept.memory.replace(attributes=new.attributes)
+    permitted = write.permit(kept, "correct")
+    apply_modify(write, permitted, renewed, None, ["attributes"], "it was made once more")
 
 
 def _prepare(desk: Desk, run: SynthesisRun, text: str, preview: ArtifactPreview) -> PreparedMemory:

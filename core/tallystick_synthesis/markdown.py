@@ -42,6 +42,11 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
+def in_line(text: str) -> str:
+    """Return a text in Markdown as one line, in which nothing begins a paragraph of its own."""
+    return escape(" ".join(text.split()))
+
+
 def as_quote(item: SectionItem, span: str, *beside: SectionItem) -> str:
     """Return the quotation of a span with the handles of its item and of others."""
     handles = "".join(f"[{each.handle}]" for each in (item, *beside))

@@ -14,7 +14,8 @@ from tallystick.errors import InvalidInput
 from tallystick.memory import RecallRequest, newest
 from tallystick.memory.recall import recall
 from tallystick.ranking import analyze, query_terms
-from tallystick.records import Hit
+from tallystick.records import Hit, is_storable
+from tallystick.records.kinds import KINDS
 from tallystick.records.synthesis import (
     OutlineSection,
     PlannedSection,
@@ -45,10 +46,9 @@ class _Flat(NamedTuple):
 def require_request(request: SynthesisRequest) -> None:
     """Raise InvalidInput for a request that nothing could answer."""
     types = output_types()
-    if request.output_type != "custom" and request.output_type not in types:
+    if request.output_type not in types:
         raise InvalidInput(
-            f"`output_type` {request.output_type!a} is none. Use one of "
-            f"{', '.join(sorted([*types, 'custom']))}.",
+            f"`output_type` {request.output_type!a} is none. Use one of {', '.join(types)}.",
             argument="output_type",
         )
     if request.output_type == "custom" and not request.outline:
@@ -63,6 +63,16 @@ def require_request(request: SynthesisRequest) -> None:
     if len(flat) > MOST_SECTIONS or any(len(each.path) > MOST_LEVELS for each in flat):
         raise InvalidInput(
             f"`outline` has at most {MOST_SECTIONS} sections in {MOST_LEVELS} levels.",
+            argument="outline",
+        )
+    if not all(each.section.title.strip() and is_storable(each.section.title) for each in flat):
+        raise InvalidInput(
+            "`outline` has a title that is blank, or holds a NUL.", argument="outline"
+        )
+    unknown = sorted({kind for each in flat for kind in each.section.kinds}.difference(KINDS))
+    if unknown:
+        raise InvalidInput(
+            f"`outline` names no kind {unknown[0]!a}. There are {', '.join(sorted(KINDS))}.",
             argument="outline",
         )
 

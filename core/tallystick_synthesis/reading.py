@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from tallystick.records import Memory, Scope
-from tallystick.records.synthesis import OutlineSection, PlannedSection, SynthesisRequest
+from tallystick.records.synthesis import (
+    OutlineSection,
+    PlannedSection,
+    SynthesisFreshness,
+    SynthesisRequest,
+)
 from tallystick.storage.rows import memories, synthesis_rows
 from tallystick_synthesis.desk import Desk
 
@@ -63,6 +68,12 @@ def told_by_communities(
     turns = zip_longest(*(each.sources for each in found))
     ids = dict.fromkeys(each for turn in turns for each in turn if each is not None)
     return list(ids)[:most]
+
+
+def is_aged(freshness: SynthesisFreshness, known_at: int | None, now: int) -> bool:
+    """Return True if what was last known to hold at a moment is by now older than is admitted."""
+    most = freshness.max_age
+    return most is not None and known_at is not None and now - known_at > most * 1_000_000
 
 
 def is_evidence(memory: Memory) -> bool:

@@ -162,14 +162,8 @@ class Synthesis(Part):
             drafter_of(self._desk())
         if collect and self._desk().load(synthesis_id, own=True).stage == "planned":
             self.sections(synthesis_id)
-        if (drafter == "quotes" and mode == "sync") or if_digest is not None:
-            from tallystick_synthesis.drafting import draft
-
-            self._view._admit("write")
-            return self._shown(
-                draft(self._desk(), synthesis_id, by_model=drafter == "model", if_digest=if_digest)
-            )
-        return self._step("draft", synthesis_id, mode, {"by_model": drafter == "model"})
+        given: JsonObject = {"by_model": drafter == "model", "if_digest": if_digest}
+        return self._step("draft", synthesis_id, mode, given)
 
     def verify(
         self,
@@ -187,6 +181,8 @@ class Synthesis(Part):
         """
         if not accept:
             return self._step("verify", synthesis_id, mode, {})
+        if mode == "async":
+            raise InvalidInput("A person accepts sentences at once: no job does.", argument="mode")
         from tallystick_synthesis.checking import verify
 
         self._view._admit("write")

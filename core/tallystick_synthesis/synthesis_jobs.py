@@ -26,7 +26,10 @@ _FOR_GOOD = (InvalidInput, MissingExtra, NotFound, Denied, StateConflict)
 STEPS: dict[str, Callable[[Desk, str, JsonObject], SynthesisRun]] = {
     "sections": lambda desk, run_id, given: collect(desk, run_id),
     "draft": lambda desk, run_id, given: draft(
-        desk, run_id, by_model=bool(given.get("by_model")), if_digest=None
+        desk,
+        run_id,
+        by_model=bool(given.get("by_model")),
+        if_digest=str(given["if_digest"]) if given.get("if_digest") else None,
     ),
     "verify": lambda desk, run_id, given: verify(desk, run_id),
     "refresh": lambda desk, run_id, given: refresh(desk, run_id),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from tallystick.access import visible_docs
+from tallystick.access import visible_docs, widens
 from tallystick.errors import NotFound, StateConflict
 from tallystick.memory import MemoryContext
 from tallystick.memory.change import apply_modify, require_version
@@ -117,7 +117,9 @@ def complete(
 def _blockers(
     connection: Connection, context: MemoryContext, actor: Actor, task: Memory
 ) -> list[_Blocker]:
-    """Return what blocked a task; memories that the actor may not see are left out."""
+    """Return what blocked a task; memories that the actor, or a reader of the task, may not see are
+    left out.
+    """
     blockers: list[_Blocker] = []
     for each in texts(task.attributes, "blockers"):
         try:
@@ -125,6 +127,9 @@ def _blockers(
         except NotFound:
             if memories.get(connection, each, sources=False) is None:
                 blockers.append(_Blocker(each, None))
+            continue
+        # Its text goes into the scope of the task: not where more people would read it there.
+        if widens(connection, context.gate, actor, stored.memory.scope, task.scope):
             continue
         if visible_docs(connection, context.gate, actor, [stored], context.store.clock.now()):
             blockers.append(_Blocker(stored.memory.content, stored.memory))
@@ -153,6 +158,10 @@ def _draft(
         derived_from=(task.id,),
     )
     of_project = {"project": project} if project is not None else {}
+
+    def quoted(blocker: _Blocker) -> tuple[str, ...]:
+        return () if blocker.memory is None else (blocker.memory.id,)
+
     patterns = [
         NewMemory(
             content="\n".join([blocker.text, *learned]),
@@ -163,8 +172,8 @@ def _draft(
                 "resolution": "\n".join(learned),
                 "task": task.id,
             },
-            derived_from=(task.id,),
-            related_to=() if blocker.memory is None else (blocker.memory.id,),
+            derived_from=(task.id, *quoted(blocker)),
+            related_to=quoted(blocker),
         )
         for blocker in blockers
         if blocker.memory is None or blocker.memory.kind != "error_pattern"

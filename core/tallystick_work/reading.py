@@ -42,14 +42,15 @@ class TaskFilter:
 
     def lets_pass(self, task: Task) -> bool:
         """Return True if a task passes."""
+        due = task.due_at
         return (
             task.archived == self.archived
             and task.status in (self.statuses or STATUSES)
             and (not self.assignees or not {*self.assignees}.isdisjoint(task.assignees))
             and {*self.technologies} <= {*task.technologies}
             and self.project in (None, task.project)
-            and (self.due_before is None or (task.due_at or self.due_before) < self.due_before)
-            and (self.due_after is None or (task.due_at or self.due_after - 1) >= self.due_after)
+            and (self.due_before is None or (due is not None and due < self.due_before))
+            and (self.due_after is None or (due is not None and due >= self.due_after))
         )
 
     def require_known(self, tasks: Sequence[Task]) -> None:

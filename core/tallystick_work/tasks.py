@@ -141,14 +141,17 @@ def project_of(memory: Memory) -> str | None:
 
 
 def texts(attributes: JsonObject, name: str) -> tuple[str, ...]:
-    """Return an attribute that lists texts."""
+    """Return an attribute that lists texts, but for blank ones."""
     value = attributes.get(name)
-    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
+    listed = value if isinstance(value, list) else ()
+    return tuple(each for each in listed if isinstance(each, str) and each.strip())
 
 
 def joined(attributes: JsonObject, name: str, added: Iterable[str]) -> list[str]:
     """Return an attribute that lists texts with further ones, each once."""
-    return list(dict.fromkeys((*texts(attributes, name), *added)))
+    return list(
+        dict.fromkeys((*texts(attributes, name), *(each for each in added if each.strip())))
+    )
 
 
 def plan_of(memory: Memory) -> Plan:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from tallystick.errors import InvalidInput
 from tallystick.memory.change import StepOfWork
 from tallystick.records import (
     JsonObject,
@@ -89,6 +90,8 @@ class Work(Part):
         """Block a task: doing becomes blocked. It depends on a blocker that is a memory. Raises as
         `start`.
         """
+        if not blocker.strip():
+            raise InvalidInput("Say what blocks it: `blocker` is empty.", argument="blocker")
         blocker_id = None
         if _ID.fullmatch(blocker):
             blocker_id = self._view.get(self._full_id(("memory",), blocker)).id

@@ -72,10 +72,14 @@ def read_json(text: str) -> Any:
         return text
 
 
+_DIGITS = 19
+"""Digits from which on no chain has so many entries."""
+
+
 def read_foil(run_id: str, text: str) -> Foil:
     """Return the foil that was typed as `verify` prints it. Raises BadParameter."""
     count, _, head = text.partition(":")
-    if not count.isdigit() or not head:
+    if not (count.isascii() and count.isdigit() and len(count) < _DIGITS) or not head:
         raise typer.BadParameter("Write the foil as COUNT:DIGEST, as `verify` prints it.")
     return Foil(run_id=run_id, count=int(count), head=head)
 

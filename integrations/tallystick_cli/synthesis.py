@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from tallystick.errors import TallystickError
+from tallystick.errors import InvalidInput, TallystickError
 from tallystick.operations import OPERATIONS
 from tallystick.records.synthesis import ArtifactPreview, SynthesisRun
 from tallystick_cli.actions import Action, action_command
@@ -116,12 +116,13 @@ def _show(
     *,
     html: Annotated[str | None, "Of show: write one page that loads nothing."] = None,
 ) -> SynthesisRun:
-    shown: SynthesisRun = call.do(
-        **{"format": "markdown"} | call.arguments, synthesis_id=synthesis_id
-    )
+    given = {"format": "markdown"} | ({} if html is not None else call.arguments)
+    shown: SynthesisRun = call.do(**given, synthesis_id=synthesis_id)
     if html is not None:
-        title = shown.request.output_type.replace("_", " ")
-        Path(html).write_text(page_of(title, shown.markdown or ""), encoding="utf-8")
+        if shown.markdown is None:
+            raise InvalidInput("There is no draft to write as a page: draft it first.")
+        page = page_of(shown.request.output_type.replace("_", " "), shown.markdown)
+        Path(html).write_text(page, encoding="utf-8", errors="backslashreplace")
     return shown
 
 

@@ -138,6 +138,8 @@ def test_evidence_that_was_edited_does_not_verify(folder: Path) -> None:
         (("compare", "one.json"), "Write: tally evidence compare BEFORE AFTER"),
         (("show", "one.json", "two.json"), "Write: tally evidence show [FILE]"),
         (("show", "one.json", "--foil", "1:a"), "takes no --foil here"),
+        (("verify", "none.jsonl", "--foil", "²:a"), "COUNT:DIGEST"),
+        (("verify", "none.jsonl", "--foil", f"{'9' * 5_000}:a"), "COUNT:DIGEST"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_reason(

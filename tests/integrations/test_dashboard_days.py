@@ -294,6 +294,30 @@ def test_work_is_a_board_with_what_blocks_whom_and_the_dependencies_drawn(tmp_pa
     assert "timber" not in foreign.source + closed.source
 
 
+def test_no_open_task_leaves_the_board_for_those_that_are_over(tmp_path: Path) -> None:
+    with served(tmp_path) as there:
+        bound = there.tally.bind(ADA)
+        work = Work(bound)
+        oldest = bound.remember("Mend the roof.", kind="task").id
+        work.start(oldest)
+        work.block(oldest, "The ladder is lent.")
+        bound.remember_many(
+            [
+                NewMemory(content=f"Errand {number}", kind="task", attributes={"status": "done"})
+                for number in range(201)
+            ]
+        )
+        with Browser(there.tcp, there.token(ADA, token_class="session")) as browser:
+            board = browser.get("work")
+            work.unblock(oldest)
+            going_on = browser.get("work")
+
+    assert "blocked 1" in board.text
+    assert "The ladder is lent." in board.text
+    assert "doing 1" in going_on.text
+    assert "The ladder is lent." not in going_on.text
+
+
 def test_communities_are_a_picture_with_words(tmp_path: Path) -> None:
     pytest.importorskip("graspologic_native")
     with served(tmp_path, settings=Settings(graph=True)) as there:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.terminals import run_piped
 
 from tallystick.errors import InvalidInput, NotFound, StateConflict
 from tallystick.records import ProviderDeclaration
@@ -16,6 +17,8 @@ from tallystick.records.synthesis import DraftRequest
 from tallystick.tally import Tally
 from tallystick_mcp import serve
 from tallystick_server import RemoteTally
+from tallystick_synthesis import Synthesis
+from tallystick_synthesis.templates import output_types
 
 from .dashboard import Browser, Page
 from .mcp_clients import connected, payload
@@ -134,3 +137,46 @@ def test_the_page_takes_an_outline_of_levels_and_shows_how_far_a_model_is(tmp_pa
             page = browser.get(page.url)
             assert "of 3 sections" not in page.text
             assert "for good" in act(browser, page, "verify").text
+
+
+def test_the_page_offers_every_type_once_and_leads_to_older_documents(tmp_path: Path) -> None:
+    with served(tmp_path) as there:
+        synthesis = Synthesis(there.tally.bind(ADA))
+        first = synthesis.plan("the oldest", output_type="release_notes")
+        for number in range(100):
+            synthesis.plan(f"number {number}", output_type="custom", outline=[{"title": "A"}])
+        with Browser(there.tcp, there.token(ADA, token_class="session")) as browser:
+            page = browser.get("syntheses")
+            [older] = [each for each in page.links if "before=" in each]
+            assert f"syntheses/{first.id}" not in page.source
+            assert f"syntheses/{first.id}" in browser.get(older).source
+            types = [each for each in output_types() if f"<option>{each}</option>" in page.source]
+            assert types == list(output_types())
+
+
+def test_a_page_of_documents_is_full_although_others_are_hidden(tmp_path: Path) -> None:
+    with served(tmp_path) as there:
+        ada = there.tally.bind(ADA, "project:apollo")
+        bob = there.tally.bind(BOB.replace(projects=frozenset({"apollo"})), "project:apollo")
+        shown = Synthesis(ada).plan("the ledger")
+        for _ in range(3):
+            Synthesis(ada).plan("the ledger", scopes=["private:ada", "project:apollo"])
+        assert [each.id for each in Synthesis(bob).runs(limit=2)] == [shown.id]
+
+
+def test_a_page_is_written_of_any_draft_and_of_nothing_else(tmp_path: Path) -> None:
+    place, page = str(tmp_path / "tally"), tmp_path / "page.html"
+    with Tally.open(place, background=False) as tally:
+        tally.bind().remember("The ledger \ud800 moved in May.", kind="decision")
+        run = Synthesis(tally.bind()).plan(output_type="custom", outline=[{"title": "The ledger"}])
+    where = ("--tally", place, "--html", str(page))
+    code, _, errors = run_piped("synthesize", "show", run.id, *where)
+    assert (code, page.exists()) == (2, False)
+    assert "no draft" in errors
+
+    for step in ("sections", "draft"):
+        assert run_piped("synthesize", step, run.id, "--tally", place)[0] == 0
+    for form in ((), ("--format", "json")):
+        assert run_piped("synthesize", "show", run.id, *where, *form)[0] == 0
+        assert "The ledger \\ud800 moved in May." in page.read_text()
+        page.unlink()

@@ -13,6 +13,7 @@ from tallystick.errors import InvalidInput, StateConflict
 from tallystick.memory.memory_write import MemoryWrite
 from tallystick.records import EdgeKind, NewMemory
 from tallystick.storage import ScopeRow
+from tallystick.storage.engine.writes import require
 from tallystick.storage.rows import edges, memories
 
 LINKS: Mapping[str, EdgeKind] = {
@@ -87,7 +88,10 @@ def plan_links(
                 argument=name,
             )
         added = [_linkable(write, each) for each in change.add if each not in by_id]
-        _require_links(write, current.doc, name, added)
+        ahead = _require_links(write, current.doc, name, added)
+        if memories.scope_ids_of(write.tx, ahead) - {current.scope_id}:
+            # A circle through another scope could be closed there at the same moment: alone.
+            require(write.tx, "dependencies of several scopes")
         removed = tuple(by_id[each] for each in change.remove)
         if added or removed:
             planned.append(PlannedLinks(name, tuple(added), removed))
@@ -171,34 +175,27 @@ def _linkable(write: MemoryWrite, memory_id: str) -> memories.Stored:
 
 def _require_links(
     write: MemoryWrite, doc: int, name: str, others: Sequence[memories.Stored]
-) -> None:
+) -> set[int]:
+    """Return the memories on which one would depend, directly and through others."""
     if any(other.doc == doc for other in others):
         raise InvalidInput(f"`{name}` names the memory itself.", argument=name)
     if LINKS[name] != "DEPENDS_ON":
-        return
-    for other in others:
-        path = _path(write, other.doc, doc)
-        if path is not None:
-            raise _circle(write, [doc, *path])
-
-
-def _path(write: MemoryWrite, start: int, end: int) -> list[int] | None:
-    """Return the way along dependencies from one memory to another, or None."""
-    came_from: dict[int, int] = {start: start}
-    ahead = [start]
-    while ahead and end not in came_from:
+        return set()
+    came_from = {other.doc: other.doc for other in others}
+    ahead = list(came_from)
+    while ahead and doc not in came_from:
         following: list[int] = []
         for edge in edges.leaving(write.tx, "DEPENDS_ON", ahead, most=None):
             if edge.to_doc not in came_from:
                 came_from[edge.to_doc] = edge.from_doc
                 following.append(edge.to_doc)
         ahead = following
-    if end not in came_from:
-        return None
-    path = [end]
-    while path[-1] != start:
-        path.append(came_from[path[-1]])
-    return path[::-1]
+    if doc in came_from:
+        path = [doc]
+        while came_from[path[-1]] != path[-1]:
+            path.append(came_from[path[-1]])
+        raise _circle(write, [doc, *path[::-1]])
+    return set(came_from)
 
 
 def _circle(write: MemoryWrite, path: Sequence[int]) -> StateConflict:

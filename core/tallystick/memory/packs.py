@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, get_args
 
@@ -50,6 +50,7 @@ from tallystick.records.escaping import as_item, as_name, cut
 from tallystick.records.framing import Quote, frame_quotes
 from tallystick.records.kinds import Priority
 from tallystick.records.times import moment_text
+from tallystick.storage import Connection
 from tallystick.storage.index import search
 from tallystick.storage.rows import memories, scopes
 
@@ -60,7 +61,9 @@ _LEAST = 16
 """Tokens below which no further item is tried."""
 _MOST = 150
 _LATEST = 50
-"""The memories of each kind that a wake reads, newest first."""
+"""The memories of each kind that a wake chooses from, newest first."""
+_PAGE = 500
+"""Memories that are read at once where many are not to be shown."""
 _NOTED, _LONGEST_NOTE = 6, 80
 """Values of an attribute that are shown beside an item, and characters of one."""
 _WAKES: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -178,21 +181,14 @@ def wake(
             asked += [(why, kinds, None) for why, kinds in general]
         for why, kinds, only_docs in asked:
             if why == "pinned":
-                stored = memories.pinned(connection, ids, without_kind=STORE_ITEM, limit=_LATEST)
+                pinned = memories.pinned(connection, ids, without_kind=STORE_ITEM, limit=_LATEST)
+                stored = [each for each in pinned if _wakes(each.memory, why, now)]
             else:
-                stored = memories.latest(
-                    connection,
-                    ids,
-                    kinds=kinds,
-                    states=("active",),
-                    limit=_LATEST,
-                    without_kind=STORE_ITEM,
-                    only_docs=only_docs,
-                )
+                stored = _newest(connection, ids, why, kinds, only_docs, now)
             for entry in sorted(stored, key=_urgency) if why == "open" else stored:
                 memory = entry.memory
                 is_shown = memory.id in of_session and only_docs is None
-                if memory.id in chosen or is_shown or not _wakes(memory, why, now):
+                if memory.id in chosen or is_shown:
                     continue
                 chosen[memory.id] = entry
                 reasons.setdefault(why, []).append(entry)
@@ -234,13 +230,46 @@ def wake(
     return filling.pack(items, home)
 
 
+def _newest(
+    connection: Connection,
+    scope_ids: Sequence[int],
+    why: str,
+    kinds: Sequence[str],
+    only_docs: Collection[int] | None,
+    now: int,
+) -> list[memories.Stored]:
+    """Return the newest memories that a wake shows for a reason. Those that it does not show, such
+    as tasks that are over, take no place from older ones.
+    """
+    found: list[memories.Stored] = []
+    last, size = None, _LATEST
+    while len(found) < _LATEST:
+        page = memories.latest(
+            connection,
+            scope_ids,
+            kinds=kinds,
+            states=("active",),
+            limit=size,
+            before_doc=last,
+            without_kind=STORE_ITEM,
+            only_docs=only_docs,
+        )
+        found += [each for each in page if _wakes(each.memory, why, now)]
+        if len(page) < size:
+            break
+        last, size = page[-1].doc, min(2 * size, _PAGE)
+    return found[:_LATEST]
+
+
 def _wakes(memory: Memory, why: str, now: int) -> bool:
     if not is_current(memory, now) or is_expired(memory.expires_at, now):
         return False
     status = memory.attributes.get("status")
     if why == "blocked":
         return status == "blocked"
-    return why not in ("task", "open") or status not in ("done", "cancelled")
+    if why == "open":
+        return status not in ("done", "cancelled", "blocked")
+    return why != "task" or status not in ("done", "cancelled")
 
 
 def _urgency(stored: memories.Stored) -> tuple[bool, int]:

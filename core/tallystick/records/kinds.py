@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from tallystick.errors import InvalidRecord
 from tallystick.errors.base import explain_validation
-from tallystick.records._base import BUILDS_LATER, JsonObject, tuple_of
+from tallystick.records._base import BUILDS_LATER, LONGEST_NAME, JsonObject, tuple_of
 from tallystick.records.times import microseconds, moment_text, plain_moment
 from tallystick.records.wire import Wire
 
@@ -85,7 +85,7 @@ class _Task(_Attributes):
     assignees: tuple[str, ...] = ()
     due_at: int | None = None
     technologies: tuple[str, ...] = ()
-    project: str | None = None
+    project: str | None = Field(default=None, max_length=LONGEST_NAME)
     estimate: float | None = Field(default=None, ge=0)
     hours: float | None = Field(default=None, ge=0)
     branch: str | None = None
@@ -101,7 +101,7 @@ class _PlanStep(_Attributes):
 
 
 class _Plan(_Attributes):
-    steps: tuple[_PlanStep | str, ...] = ()
+    steps: tuple[_PlanStep | Annotated[str, Field(min_length=1)], ...] = ()
     status: Literal["open", "done", "cancelled"] = "open"
 
 

@@ -93,6 +93,7 @@ def erase_user(
     require_operator(context, actor)
     actor = actor.within_act(context.store.ids.new())
     database = context.store.database
+    context.gate.flush()  # a read that is noted later would name the user again
     database.flush()
     call = IdempotentCall(
         actor.private_scope,

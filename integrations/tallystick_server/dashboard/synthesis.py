@@ -11,9 +11,9 @@ from tallystick.errors import InvalidInput, NotFound
 from tallystick.records.synthesis import SynthesisRun
 from tallystick_server.dashboard.runs import scopes_of
 from tallystick_server.dashboard.visits import Visit, form_page, page
+from tallystick_synthesis.templates import output_types
 
 _LISTED = 100
-_TYPES = ("architecture_overview", "release_notes", "onboarding_guide", "audit_packet", "custom")
 _STEPS = {
     "collect": "synthesize_sections",
     "draft": "synthesize_draft",
@@ -28,10 +28,14 @@ _HOW = {"write": {"drafter": "model", "mode": "async"}}
 
 def _syntheses(visit: Visit) -> Response:
     """The documents of one scope, and the form for another one."""
+    before = visit.text("before") or None
+    runs = visit.call("synthesize_runs", limit=_LISTED, before=before)
     return visit.page(
         "syntheses.html",
-        runs=visit.call("synthesize_runs", limit=_LISTED),
-        types=_TYPES,
+        runs=runs,
+        older=visit.again(before=runs[-1].id) if len(runs) == _LISTED else None,
+        is_first=before is None,
+        types=output_types(),
         scope=visit.bound.scope,
         scopes=[each for each in scopes_of(visit) if each.readable],
     )
@@ -42,7 +46,7 @@ def _plan(visit: Visit) -> Response:
     planned: SynthesisRun = visit.call(
         "synthesize_plan",
         query=visit.form.get("query", "").strip(),
-        output_type=visit.form.get("output_type", _TYPES[0]),
+        output_type=visit.form.get("output_type", ""),
         audience=visit.form.get("audience", "").strip() or "team",
         outline=_outline(visit.form.get("outline", "")),
     )

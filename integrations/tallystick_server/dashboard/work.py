@@ -8,6 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from tallystick.records import MOST_RESULTS
 from tallystick.records.kinds import TaskStatus
 from tallystick.records.work import Task
 from tallystick_server.dashboard.runs import scopes_of
@@ -16,7 +17,9 @@ from tallystick_server.dashboard.visits import Visit, page
 _LISTED, _NEXT = 200, 10
 _DRAWN = 60
 """Tasks of the picture: those that others wait for, or that wait."""
-_COLUMNS: tuple[TaskStatus, ...] = ("todo", "doing", "blocked", "review", "done", "cancelled")
+_OPEN: tuple[TaskStatus, ...] = ("todo", "doing", "blocked", "review")
+_OVER: tuple[TaskStatus, ...] = ("done", "cancelled")
+_COLUMNS = (*_OPEN, *_OVER)
 _WIDTH, _ROW, _TOP = 230, 44, 26
 """Units of the picture between layers, between tasks of one, and above the first."""
 
@@ -36,7 +39,12 @@ def _work(visit: Visit) -> Response:
         **({"project": project} if project else {}),
         **({"assignees": [assignee]} if assignee else {}),
     }
-    tasks: list[Task] = visit.call("tasks", limit=_LISTED, **filters)
+    # What is over may be all that is new: it leaves no open task off the board.
+    tasks: list[Task] = [
+        task
+        for statuses, most in ((_OPEN, MOST_RESULTS), (_OVER, _LISTED))
+        for task in visit.call("tasks", statuses=statuses, limit=most, **filters)
+    ]
     ranked = visit.call(
         "prioritize_tasks", project=project or None, assignee=assignee or None, limit=_NEXT
     )

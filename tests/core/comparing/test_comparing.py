@@ -4,6 +4,7 @@ after green runs, taken back by itself.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -255,9 +256,13 @@ def test_a_promoted_candidate_that_breaches_for_15_minutes_is_taken_back_by_itse
     assert Steward(tally.bind(ROOT)).alerts() == []
 
 
-def test_where_a_promoted_candidate_cannot_be_made_the_settings_answer(tally: Tally) -> None:
+@pytest.mark.parametrize("embedder", ["model2vec:/nowhere", "fastembed:not-installed"])
+def test_where_a_promoted_candidate_cannot_be_made_the_settings_answer(
+    tally: Tally, monkeypatch: pytest.MonkeyPatch, embedder: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "fastembed", None)
     services = services_of(tally)
-    promoted = _made_green(tally, SAME).replace(candidate={"embedder": "model2vec:/nowhere"})
+    promoted = _made_green(tally, SAME).replace(candidate={"embedder": embedder})
     services.store.database.write(lambda tx: save(tx, promoted), name="another process")
     services.memory.held.clear()
 
@@ -303,8 +308,11 @@ def test_a_candidate_is_of_settings_that_recall_reads(tally: Tally) -> None:
     for candidate, said in unfit:
         with pytest.raises(InvalidInput, match=said):
             comparing.compare("start", candidate=candidate, reason="r")
-    with pytest.raises(InvalidInput, match="why"):
-        comparing.compare("start", candidate=SAME)
+    for nothing in (None, "", " "):
+        with pytest.raises(InvalidInput, match="why"):
+            comparing.compare("start", candidate=SAME, reason=nothing)
+    with pytest.raises(InvalidInput, match="of start"):
+        comparing.compare("stop", candidate=SAME, reason="r")
     assert comparing.compare() is None
     _start(tally, SAME)
     with pytest.raises(StateConflict, match="before another one"):

@@ -256,3 +256,13 @@ def test_recall_and_lists_filter_by_label(open_tally: OpenTally, way: str) -> No
 def test_an_order_puts_each_after_what_it_needs() -> None:
     assert in_order({1: [2], 2: [3], 3: [], 4: []}) == ([3, 2, 1, 4], [])
     assert in_order({1: [2], 2: [1], 3: [1], 5: [5]}) == ([1, 2, 3, 5], [(1, 2), (5,)])
+
+
+def test_a_name_of_marks_is_looked_for_as_any_other(open_sqlite: OpenTally) -> None:
+    with open_sqlite(settings=ON) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember("Anna Schmidt wrote C++ and a ~.", entities=["Anna Schmidt"])
+        tally.drain()
+        for marks in ("'", "-", ".", "’s"):
+            with pytest.raises(NotFound):
+                bound.explore(marks, mode="about")

@@ -117,3 +117,18 @@ def test_a_town_is_not_its_university_and_an_acronym_is_what_a_text_states(
             "European Space Agency": "active",
             "ESA": "duplicate",
         }
+
+
+def test_two_forms_of_a_third_name_are_kept_apart_too(open_tally: OpenTally) -> None:
+    with open_tally(settings=Settings(graph=True)) as tally:
+        alice, graph = tally.bind(ALICE), Graph(tally.bind(ALICE))
+        for name in ("Zoe Lang", "Zoë Lang", "Zoé Lang"):
+            alice.remember(f"We met {name} in Rome.", entities=[name])
+            tally.drain()
+        [(first, one), (other, same)] = [(each.alias, each.entity) for each in graph.aliases()]
+        assert one == same
+
+        graph.keep_apart(first, other, reason="two people")
+        named = [{each.preview for each in graph.about(name).memories} for name in (first, other)]
+        assert f"We met {other} in Rome." not in named[0]
+        assert f"We met {first} in Rome." not in named[1]

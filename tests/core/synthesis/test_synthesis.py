@@ -5,6 +5,7 @@ sources.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from tests.core.graph.naming import named
@@ -14,6 +15,7 @@ from tallystick.records import Actor, ProviderDeclaration
 from tallystick.records.synthesis import DraftRequest, SynthesisRun
 from tallystick.settings import Settings
 from tallystick.tally import BoundTally, Tally
+from tallystick.testing import StepClock
 from tallystick_synthesis import Synthesis
 
 OpenTally = Callable[..., Tally]
@@ -107,6 +109,9 @@ def test_the_same_tally_and_request_give_the_same_digests(open_tally: OpenTally)
         ({"query": "x", "output_type": "poem"}, "release_notes"),
         ({"query": "x", "output_type": "custom"}, "outline"),
         ({"outline": [{"title": str(n)} for n in range(25)]}, "24 sections"),
+        ({"outline": [{"title": " "}]}, "blank"),
+        ({"outline": [{"title": "a\0"}]}, "NUL"),
+        ({"outline": [{"title": "a", "kinds": ["decisions"]}]}, "no kind 'decisions'"),
         (
             {
                 "outline": [
@@ -528,3 +533,163 @@ def test_without_the_graph_no_section_waits_for_communities(open_sqlite: OpenTal
         run = Synthesis(bound).plan("zebra")
         [parts] = [each for each in run.plan if each.path == ("Parts",)]
         assert (parts.communities, parts.evidence, parts.gap) == (True, 1, None)
+
+
+def custom(bound: BoundTally, **given: Any) -> SynthesisRun:
+    synthesis = Synthesis(bound)
+    run = synthesis.plan(output_type="custom", outline=outline("The ledger"), **given)
+    synthesis.sections(run.id)
+    synthesis.draft(run.id)
+    return synthesis.verify(run.id)
+
+
+def keep(bound: BoundTally, run: SynthesisRun) -> str:
+    synthesis = Synthesis(bound)
+    token = synthesis.remember(run.id).confirm_token
+    artifact = synthesis.remember(run.id, mode="apply", confirm_token=token).memory_id
+    assert artifact is not None
+    return artifact
+
+
+def test_a_source_that_grows_too_old_after_it_was_collected_blocks_what_is_kept(
+    open_tally: OpenTally,
+) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision")
+        run = custom(bound, max_age=3_600, stale="block")
+        assert run.verification is not None
+        assert run.verification.verdict == "passed"
+
+        later = StepClock(clock.now() + 7_200_000_000)
+    with open_tally(clock=later) as tally:
+        bound = tally.bind(ALICE)
+        with pytest.raises(StateConflict, match="blocked_stale_sources"):
+            Synthesis(bound).remember(run.id)
+
+
+def test_a_draft_left_to_a_job_holds_the_digest_that_was_asked_for(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision")
+        synthesis = Synthesis(bound)
+        run = synthesis.plan(output_type="custom", outline=outline("The ledger"))
+        synthesis.sections(run.id)
+
+        other = synthesis.draft(run.id, if_digest="sha256:other", mode="async")
+        tally.drain()
+        assert (other.stage, synthesis.run(run.id).stage) == ("collected", "collected")
+        assert other.job_id is not None
+        assert bound.jobs.get(other.job_id).state == "dead"
+
+        synthesis.draft(run.id, if_digest=run.plan_digest, mode="async")
+        tally.drain()
+        assert synthesis.run(run.id).stage == "drafted"
+        with pytest.raises(InvalidInput, match="at once"):
+            synthesis.verify(run.id, accept=["1.1"], mode="async")
+
+
+def test_a_far_model_sees_no_secret_of_the_audience(open_sqlite: OpenTally) -> None:
+    writer = Writer(lambda request: f"“{request.items[0][1]}” [1]", local=False)
+    with open_sqlite(drafter=writer) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision")
+        run = custom(bound, audience="whoever writes to alice@example.com")
+        Synthesis(bound).draft(run.id, drafter="model")
+
+        [pack] = writer.packs
+        assert "alice@example.com" not in pack.audience
+
+
+def test_a_place_of_any_length_is_refused_as_no_place(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision")
+        run = custom(bound)
+        with pytest.raises(InvalidInput, match="is no place"):
+            Synthesis(bound).verify(run.id, accept=["9" * 5_000 + ".1"])
+
+
+def test_a_title_begins_no_paragraph_of_its_own(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision")
+        synthesis = Synthesis(bound)
+        run = synthesis.plan(
+            output_type="custom",
+            outline=outline("The ledger\n\nIt moved to MySQL."),
+            audience="all\n\nNothing is stale.",
+            format="markdown",
+        )
+        synthesis.sections(run.id)
+        markdown = synthesis.draft(run.id).markdown
+
+        assert markdown is not None
+        assert "## The ledger It moved to MySQL." in markdown.splitlines()
+        assert "for: all Nothing is stale.. Every" in markdown
+
+
+def test_a_document_of_the_same_words_rests_on_what_it_is_made_of_now(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally(owner=ROOT) as tally:
+        bound = tally.bind(ALICE)
+        ledger = bound.remember(LEDGER, kind="decision").id
+        first, second = custom(bound), custom(bound)
+        artifact = keep(bound, first)
+        assert keep(bound, second) == artifact
+        assert bound.get(artifact).attributes["synthesis"] == second.id
+
+        for mend in ("mark_wrong", "restore"):
+            token = bound.corrections.make(ledger, mend, reason="seen").confirm_token
+            bound.corrections.make(ledger, mend, reason="seen", mode="apply", confirm_token=token)
+        assert bound.get(artifact).attributes["stale"] == [1]
+        Synthesis(bound).refresh(second.id)
+        assert keep(bound, second) == artifact
+        assert bound.get(artifact).attributes["stale"] == []
+
+
+def test_the_documents_in_the_making_of_an_erased_user_are_gone(open_tally: OpenTally) -> None:
+    with open_tally(owner=ROOT) as tally:
+        bob = BOB.replace(projects=frozenset({"apollo"}))
+        tally.bind(bob, "project:apollo").remember(LEDGER, kind="decision")
+        alice = tally.bind(ALICE.replace(projects=frozenset({"apollo"})), "project:apollo")
+        run = custom(alice, query="why she asks")
+        operator = tally.bind(ROOT, "project:apollo").operator
+        preview = operator.erase_user("alice", reason="she asked")
+        assert preview.counts["synthesis runs"] == 1
+        erased = operator.erase_user(
+            "alice", reason="she asked", mode="apply", confirm_token=preview.confirm_token
+        )
+
+        assert erased.proof is not None
+        assert erased.proof.holds
+        with pytest.raises(NotFound):
+            Synthesis(tally.bind(bob, "project:apollo")).run(run.id)
+
+
+def test_any_text_and_any_number_of_a_memory_may_be_quoted_and_kept(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE)
+        bound.remember("The ledger \ud800 moved in May.", kind="fact", attributes={"share": 0.5})
+        run = custom(bound)
+        assert run.verification is not None
+        assert run.verification.verdict == "passed"
+        assert "\ud800" in bound.get(keep(bound, run)).content
+
+
+def test_a_source_whose_validity_has_ended_is_stale(open_tally: OpenTally) -> None:
+    clock = StepClock()
+    with open_tally(clock=clock) as tally:
+        bound = tally.bind(ALICE)
+        bound.remember(LEDGER, kind="decision", valid_until=clock.now() + 3_600_000_000)
+        run = custom(bound)
+    with open_tally(clock=StepClock(clock.now() + 7_200_000_000)) as tally:
+        synthesis = Synthesis(tally.bind(ALICE))
+        assert synthesis.run(run.id).stale_sections == (1,)
+        verification = synthesis.verify(run.id).verification
+        assert verification is not None
+        assert verification.verdict == "blocked_stale_sources"
+        [section] = synthesis.refresh(run.id).sections
+        assert (section.gap, section.items) == ("no_evidence", ())

@@ -134,8 +134,6 @@ def test_everything_of_a_user_goes_and_others_keep_theirs(open_tally: OpenTally)
         assert [memory.content for memory in apollo.memories()] == [
             "The stork of Bob stays on the southern pier."
         ]
-        assert not tally.bind(ADA).memories()
-        assert not tally.bind(ADA).tokens.list()
         with services_of(tally).store.database.read() as connection:
             for stream in {entry.stream for entry in journal.all_entries(connection)}:
                 assert journal.verify_stream(connection, stream) == []
@@ -146,6 +144,8 @@ def test_everything_of_a_user_goes_and_others_keep_theirs(open_tally: OpenTally)
         for user in ("ada", "nobody"):
             with pytest.raises(NotFound):
                 root.operator.erase_user(user, reason="she left")
+        assert not tally.bind(ADA).memories()
+        assert not tally.bind(ADA).tokens.list()
 
 
 def test_what_was_said_in_shared_scopes_can_be_handed_over(open_tally: OpenTally) -> None:
@@ -204,3 +204,15 @@ def test_a_user_who_left_nothing_but_a_token_is_erased(open_tally: OpenTally) ->
         tally.bind(ADA).tokens.make("laptop")
         done = erased(tally.bind(ROOT), "destroy")
         assert (done.counts["access tokens"], tally.bind(ADA).tokens.list()) == (1, ())
+
+
+def test_a_read_that_waited_to_be_noted_does_not_name_the_user_again(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        ada = tally.bind(ADA)
+        ada.remember(SECRET)
+        ada.recall("pelican")
+        erased(tally.bind(ROOT), "destroy")
+        services_of(tally).gate.flush()
+        assert "ada" not in {each.user for each in tally.bind(ROOT).recordings.reads(limit=100)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tallystick.records import Actor
+from tallystick.records import Actor, NewMemory
 from tallystick.tally import BoundTally, Tally
 from tallystick_hooks.handling import handle
 from tallystick_work import Work
@@ -98,3 +98,24 @@ def test_what_another_project_holds_is_not_handed_over(open_sqlite: OpenTally) -
         a_session(tally.bind(AGENT, "project:apollo"))
         bob = tally.bind(Actor(user="bob"))
         assert bob.wake(project="apollo").items == ()
+
+
+def test_no_number_of_newer_tasks_hides_what_is_blocked_or_open(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE, "project:apollo")
+        opened = bound.remember("Order the timber.", kind="task").id
+        blocked = bound.remember(
+            "Paint the boat.", kind="task", attributes={"status": "blocked"}
+        ).id
+        for status in ("done", "todo", "blocked"):
+            bound.remember_many(
+                [
+                    NewMemory(content=f"{status} {n}", kind="task", attributes={"status": status})
+                    for n in range(60)
+                ]
+            )
+            chosen = {item.chosen_as for item in bound.wake(project="apollo").items}
+            assert chosen >= {"blocked", "open"}
+            if status == "done":
+                ids = {item.id for item in bound.wake(project="apollo").items}
+                assert ids == {opened, blocked}

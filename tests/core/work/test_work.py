@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +13,7 @@ from tallystick.errors import (
     Denied,
     IdempotencyMismatch,
     InvalidInput,
+    InvalidRecord,
     NotFound,
     StateConflict,
 )
@@ -292,3 +295,80 @@ async def test_the_same_verbs_are_awaited(open_sqlite: OpenTally) -> None:
         bound = tally.bind(ALICE)
         task = a_task(bound, "Mend it.")
         assert (await Work(bound).aio.start(task)).status == "doing"
+
+
+def test_what_blocked_a_task_is_told_to_nobody_who_may_not_read_it_and_is_a_source_of_its_pattern(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        bound = tally.bind(ALICE, "project:apollo")
+        private = tally.bind(ALICE).remember("Karl is ill, and nobody may know.").id
+        shared = bound.remember("The build machine is out of disk.").id
+        work = Work(bound)
+        task = a_task(bound, "Ship it.")
+        work.start(task)
+        for blocker in (private, shared):
+            work.block(task, blocker)
+            work.unblock(task)
+        work.submit(task)
+
+        [pattern] = work.complete(task).error_patterns
+        assert bound.get(pattern).content == "The build machine is out of disk."
+        assert pattern in bound.inspect(shared).affected.derived
+        assert "Karl" not in str([each.content for each in bound.memories(limit=100)])
+
+
+def test_a_blank_blocker_is_refused_and_keeps_no_task_from_its_end(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        work = Work(bound)
+        task = a_task(bound, "Ship it.", blockers=["", " "])
+        work.start(task)
+        with pytest.raises(InvalidInput, match="what blocks it"):
+            work.block(task, " ")
+        work.submit(task, commits=[""])
+        done = work.complete(task)
+        assert (done.error_patterns, done.task.blockers, done.task.commits) == ((), (), ())
+
+
+def test_a_task_takes_no_name_and_a_plan_no_step_that_would_keep_it_from_its_end(
+    open_sqlite: OpenTally,
+) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        with pytest.raises(InvalidRecord, match="project"):
+            a_task(bound, "Ship it.", project="p" * 1_001)
+        with pytest.raises(InvalidRecord, match="steps"):
+            bound.remember("A plan.", kind="plan", attributes={"steps": [""]})
+
+
+def test_a_task_due_at_the_first_moment_is_due(open_sqlite: OpenTally) -> None:
+    with open_sqlite() as tally:
+        bound = tally.bind(ALICE)
+        task = a_task(bound, "Count the seconds.", due_at="1970-01-01T00:00:00Z")
+        work = Work(bound)
+        assert [each.id for each in work.list(due_before="2026-01-01")] == [task]
+        assert [each.id for each in work.list(due_after="1969-12-31")] == [task]
+
+
+def test_two_callers_close_no_circle_through_two_scopes_at_once(open_tally: OpenTally) -> None:
+    actor = ALICE.replace(projects=frozenset({"apollo", "zeus"}))
+    with open_tally() as tally:
+        scopes = [tally.bind(actor, f"project:{name}") for name in ("apollo", "zeus")]
+        begin = threading.Barrier(2)
+
+        def depend(bound: BoundTally, task: str, other: str) -> bool:
+            begin.wait()
+            try:
+                bound.modify(task, depends_on={"add": [other]}, reason="it needs it")
+            except StateConflict:
+                return False
+            return True
+
+        with ThreadPoolExecutor(2) as pool:
+            for number in range(10):
+                first, second = (a_task(each, f"Task {number}") for each in scopes)
+                pairs = ((first, second), (second, first))
+                linked = pool.map(depend, scopes, *zip(*pairs, strict=True))
+                assert sorted(linked) == [False, True]
+        assert Work(scopes[0]).cycles() == ()

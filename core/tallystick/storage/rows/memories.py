@@ -506,6 +506,12 @@ def loose_kinds(connection: Connection, scope_id: int) -> list[str]:
     return sorted(connection.execute(query.distinct()).scalars())
 
 
+def scope_ids_of(connection: Connection, docs: Iterable[int]) -> set[int]:
+    """Return the scopes of memories, by number."""
+    query = select(_m.c.scope_id).where(_m.c.doc.in_(list(docs)))
+    return set(connection.execute(query.distinct()).scalars())
+
+
 def statuses(connection: Connection, scope_ids: Iterable[int]) -> list[MemoryStatus]:
     """Return the state of every memory of these scopes, oldest first."""
     query = select(_m.c.doc, _m.c.id, _m.c.state, _m.c.expires_at).where(

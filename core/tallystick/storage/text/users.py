@@ -21,6 +21,9 @@ _RUN, _THREAD = run_stream(""), "thread:"
 _KEPT = ("runs", "steps", "step_entries", "threads", "memories", "sources", "parts")
 """Tables of a scope whose rows go, or are emptied, by rules of their own."""
 
+_BY_CREATOR = ("working", "synthesis_runs")
+"""Tables whose rows in scopes of others go with who made them."""
+
 
 class User(NamedTuple):
     """A user, as identities name one: the same id in two organizations is two users."""
@@ -192,8 +195,12 @@ def _others(
             yield table, table.c.id.in_(_reads(connection, user))
         elif "scope_id" in table.c and table.name not in _KEPT:
             condition = table.c.scope_id.in_(scope_ids)
-            if table.name == "working":
+            if table.name in _BY_CREATOR:
                 condition |= (table.c.created_by == user.id) & table.c.scope_id.in_(around)
+            if table.name == "synthesis_quotes":
+                runs = _t.synthesis_runs
+                made = (runs.c.created_by == user.id) & runs.c.scope_id.in_(around)
+                condition |= table.c.run_id.in_(select(runs.c.id).where(made))
             if table.name != "tree_parts":
                 yield table, condition
 
