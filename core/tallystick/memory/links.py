@@ -124,8 +124,11 @@ def change_links(
                 write.journal_event(scope.scope, event, current.memory.id, details, reason=reason)
 
 
-def link_new(write: MemoryWrite, scope: ScopeRow, doc: int, new: NewMemory) -> dict[str, list[str]]:
-    """Link a memory with those that it is remembered with; return them by argument.
+def link_new(
+    write: MemoryWrite, scope: ScopeRow, doc: int, new: NewMemory, *, is_known: bool
+) -> dict[str, list[str]]:
+    """Link a memory with those that it is remembered with; return them by argument. Only on one
+    that `is_known` may others depend.
 
     Raises NotFound alike for absent ones and for those that the actor may not see, InvalidInput for
     the memory itself, StateConflict where it would depend on itself.
@@ -136,7 +139,8 @@ def link_new(write: MemoryWrite, scope: ScopeRow, doc: int, new: NewMemory) -> d
         if not ids:
             continue
         others = [_linkable(write, memory_id) for memory_id in ids]
-        _require_links(write, doc, name, others)
+        if is_known:
+            _require_links(write, doc, name, others)
         for other in others:
             _add(write, scope, kind, doc, other.doc)
         linked[name] = list(ids)

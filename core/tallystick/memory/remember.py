@@ -400,7 +400,7 @@ def _ingest_one(
         memories.link_source(tx, existing.doc, source_id)
         write.docs[existing.id] = existing.doc
         details = {"version": existing.version, "source": source_id}
-        details |= link_new(write, scope, existing.doc, new)
+        details |= link_new(write, scope, existing.doc, new, is_known=True)
         write.journal_event(scope.scope, "memory.seen", existing.id, details)
         answer = Remembered(
             id=existing.id,
@@ -533,7 +533,7 @@ def _add_memory(
     }
     if origins:
         details["derived_from"] = [origin.memory.id for origin in origins]
-    details |= link_new(write, scope, doc, new)
+    details |= link_new(write, scope, doc, new, is_known=False)
     write.journal_event(scope.scope, "memory.add", memory.id, details)
     job_id = write.show(memory, doc=doc, scope_id=scope.id, vector=item.vector)
     for each in item.jobs:
