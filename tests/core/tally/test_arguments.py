@@ -61,6 +61,7 @@ WRONG: tuple[Any, ...] = (
     int,
     [],
     ["x"],
+    ["\ud800"],
     [None],
     [object()],
     {},
