@@ -46,6 +46,7 @@ from tallystick.records.arguments import (
     OtherScopes,
     Reason,
 )
+from tallystick.records.identity import ActorName
 from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows.short_ids import IdKind
@@ -136,7 +137,7 @@ class Operator:
 
     def erase_user(
         self,
-        user: Annotated[Words, Field(description="The id under which the user acted.")],
+        user: Annotated[ActorName, Field(description="The id under which the user acted.")],
         *,
         organization: Annotated[
             Words | None, Field(description="The organization of the user; by default none.")
