@@ -177,7 +177,7 @@ def explain_problem(problem: Any) -> str:
     given.
     """
     text = str(_WANTED.get(problem["type"], problem["msg"]))
-    return text.removeprefix("Value error, ")
+    return text.removeprefix("Value error, ").removesuffix(".")
 
 
 def explain_validation(error: Any, *, whole: str = "value") -> str:
