@@ -312,6 +312,13 @@ def test_facts_of_an_error_go_along_and_options_before_the_command_are_named() -
     assert "--json comes after the command" in json.loads(output)["error"]["message"]
 
 
+def test_no_command_has_an_option_twice() -> None:
+    commands = build_command().commands
+    for name in commands:
+        spelled = [spelling for each in commands[name].params for spelling in each.opts]
+        assert len(spelled) == len({*spelled}), name
+
+
 @pytest.mark.parametrize(
     ("typed", "line"),
     [

@@ -476,7 +476,7 @@ class Operator:
             with gate.journaling(self.actor):
                 return transfers.preview_export(services.memory, self.actor, exported)
         if folder is None:
-            raise InvalidInput('Name a new folder to export into, or preview with mode="preview".')
+            raise InvalidInput("Name a new folder to export into, or only preview it.")
         gate.admit(self.actor, "export", self.scope)
         return transfers.export(
             services.memory, self.actor, exported, Path(folder), progress=progress
