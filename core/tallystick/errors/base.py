@@ -169,6 +169,8 @@ _WANTED = {
     "list_type": "takes a list; write [value] for one",
     "dict_type": "takes a mapping",
     "mapping_type": "takes a mapping",
+    "model_type": "takes an object",
+    "model_attributes_type": "takes an object",
 }
 
 
@@ -177,6 +179,8 @@ def explain_problem(problem: Any) -> str:
     given.
     """
     text = str(_WANTED.get(problem["type"], problem["msg"]))
+    if problem["type"] == "missing" and problem["loc"][-1:] == ("reason",):
+        return f'{text}: say why, as in reason="…"'
     return text.removeprefix("Value error, ").removesuffix(".")
 
 
