@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from tests.terminals import run_piped
 
 from tallystick import Tally
@@ -124,8 +125,8 @@ def test_a_merge_is_looked_at_and_forbidden_on_the_command_line(tmp_path: Path) 
 def test_a_plan_is_shown_and_goes_on_and_tasks_are_listed_by_who_does_them(tmp_path: Path) -> None:
     place = tmp_path / "t"
     with Tally.open(place, background=False) as tally:
-        steps = {"steps": ["buy paint", "climb"]}
-        plan = tally.bind().remember("Paint the roof.", kind="plan", attributes=steps).id
+        steps: list[JsonValue] = ["buy paint", "climb"]
+        plan = tally.bind().remember("Paint it.", kind="plan", attributes={"steps": steps}).id
         tally.bind().remember("Mend it.", kind="task", attributes={"assignee": "ann"})
 
     def run(*arguments: str) -> str:

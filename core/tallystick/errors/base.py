@@ -169,8 +169,6 @@ _WANTED = {
     "list_type": "takes a list; write [value] for one",
     "dict_type": "takes a mapping",
     "mapping_type": "takes a mapping",
-    "model_type": "takes an object",
-    "model_attributes_type": "takes an object",
 }
 
 
