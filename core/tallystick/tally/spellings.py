@@ -77,7 +77,8 @@ def respell_argument(verb: str, name: str, value: object) -> str | None:
 
 def respell_remotely(verb: str, name: str, value: object) -> str | None:
     """Same as `respell_argument`, where a token says who acts."""
-    return None if name in _WHO else respell_argument(verb, name, value)
+    spelling = respell_argument(verb, name, value)
+    return None if spelling is None or spelling.startswith("tally.") else spelling
 
 
 def unknown_verb(
