@@ -13,6 +13,7 @@ import pytest
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, UnknownArgument, UnknownName
 from tallystick.tally import BoundTally
+from tallystick.tally.spellings import respell_remotely
 
 PARTS = {
     "approvals",
@@ -144,6 +145,12 @@ def test_a_change_without_a_reason_is_answered_with_the_line_that_has_one(
     with pytest.raises(TypeError, match="missing") as refused:
         call(tally.user("ada"))
     assert str(refused.value).endswith(f"Write {line}.")
+
+
+def test_who_acts_is_no_argument_where_a_token_says_it() -> None:
+    assert respell_remotely("recall", "k", 5) == "limit=5"
+    for name, value in (("user_id", "ada"), ("filters", {"user_id": "ada"})):
+        assert respell_remotely("recall", name, value) is None
 
 
 def test_arguments_without_a_place_are_asked_for_by_their_names(tally: Tally) -> None:
