@@ -172,6 +172,29 @@ except ImportError as error:
 
 
 @pytest.mark.smoke
+@pytest.mark.parametrize("package", ["httpx2", "jinja2", "prometheus_client", "uvicorn"])
+def test_a_server_beside_what_an_application_has_already_says_what_to_install(package: str) -> None:
+    """FastAPI is there, as an application of one's own brought it."""
+    said = _python(
+        f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split('.')[0] == {package!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
+import tallystick_server
+for name in tallystick_server.__all__:
+    try:
+        getattr(tallystick_server, name)
+    except ImportError as error:
+        print(error)
+"""
+    )
+    assert {*said.splitlines()} == {f"{package} is not installed. Run: {install_line('server')}"}
+
+
+@pytest.mark.smoke
 def test_the_door_of_mcp_is_guarded_without_the_extra_of_the_server() -> None:
     loaded = _python(
         """

@@ -141,6 +141,20 @@ def request_text(values: Any) -> str | None:
     return next((str(message.text) for message in users), None)
 
 
+def answer_text(values: Any) -> str | None:
+    """Return the words of the agent in the outputs of a chain or graph; None where the user has
+    said the last of its messages.
+    """
+    messages = values.get("messages") if isinstance(values, Mapping) else values
+    if not isinstance(messages, list) or not messages or isinstance(messages[-1], str):
+        return text_of(values)
+    try:
+        [last] = convert_to_messages(messages[-1:])
+    except (ValueError, TypeError, NotImplementedError):
+        return text_of(values)
+    return None if isinstance(last, HumanMessage) else text_of(values)
+
+
 def text_of(values: Any) -> str | None:
     """Return the text of the inputs or outputs of a chain or graph, or of their last message."""
     if isinstance(values, str):

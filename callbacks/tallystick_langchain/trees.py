@@ -37,7 +37,7 @@ from tallystick_langchain.graph import (
     stop_step,
 )
 from tallystick_langchain.hooks import start_under_way
-from tallystick_langchain.messages import goal_of, request_text, text_of
+from tallystick_langchain.messages import answer_text, goal_of, request_text
 
 _MOST_HELD = 256
 """Calls that may begin under a root before it is known who acts; then it is decided."""
@@ -214,9 +214,9 @@ class CallTrees:
             return
         with self._capture(root.run):
             goes_on_with = goes_on(tree.inputs)
-            # A graph that is asked to go on after its end says nothing again.
-            is_silent = goes_on_with and root.run.latest("model_call") is None
-            answer = None if root.is_waiting or is_silent else text_of(outputs)
+            # A graph that is asked to go on after its end does nothing, and says nothing again.
+            is_silent = goes_on_with and not tree.callbacks
+            answer = None if root.is_waiting or is_silent else answer_text(outputs)
             tree.bound.keep_turn(
                 root.run,
                 user=_asked_in(outputs) if goes_on_with else request_text(tree.inputs),

@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from tallystick.errors import InvalidInput
 from tallystick.kit import Binder, RemoteBinder
 from tallystick.kit.binder import IDENTITY_KEYS, call_of_config, principal_mismatch
-from tallystick.records import CallContext
+from tallystick.records import CallContext, is_storable
 
 _CHECKPOINTER = "__pregel_checkpointer"
 """Key of `configurable` that LangGraph fills where it asks for the state of a subgraph."""
@@ -100,7 +100,17 @@ def place_of(config: RunnableConfig) -> tuple[str, str]:
         raise InvalidInput(
             "This call names no thread. Pass config={'configurable': {'thread_id': …}}."
         )
-    return str(configurable["thread_id"]), str(configurable.get("checkpoint_ns") or "")
+    return thread_named(configurable["thread_id"]), str(configurable.get("checkpoint_ns") or "")
+
+
+def thread_named(thread_id: object) -> str:
+    """Return the id of a thread as text. Raises InvalidInput for one that no database stores."""
+    text = str(thread_id)
+    if not is_storable(text):
+        raise InvalidInput(
+            "`thread_id` holds a NUL or half a character, which no id has.", argument="thread_id"
+        )
+    return text
 
 
 def checkpoint_id_of(config: RunnableConfig | None) -> str | None:

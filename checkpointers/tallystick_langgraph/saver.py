@@ -58,6 +58,7 @@ from tallystick_langgraph.calls import (
     handed_out,
     named_config,
     place_of,
+    thread_named,
 )
 from tallystick_langgraph.encryption import splitter_and_cipher
 from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
@@ -214,7 +215,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         configurable = config.get("configurable", {}) if config else {}
         threads, names = self._acting(config)
         checkpoints = threads.checkpoints(
-            str(configurable["thread_id"]) if "thread_id" in configurable else None,
+            thread_named(configurable["thread_id"]) if "thread_id" in configurable else None,
             namespace=configurable.get("checkpoint_ns"),
             checkpoint_id=checkpoint_id_of(config),
             before=checkpoint_id_of(before),
@@ -236,7 +237,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
         configurable = config.get("configurable", {}) if config else {}
         threads, _ = self._acting(config)
         return threads.history(
-            str(configurable["thread_id"]) if "thread_id" in configurable else None,
+            thread_named(configurable["thread_id"]) if "thread_id" in configurable else None,
             namespace=configurable.get("checkpoint_ns"),
             before=checkpoint_id_of(before),
             limit=limit,
@@ -384,7 +385,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread of the bound actor; an unknown one is no error."""
-        self._acting(None)[0].delete(str(thread_id))
+        self._acting(None)[0].delete(thread_named(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints that were put in these runs, those of subgraphs too, with their
@@ -403,7 +404,7 @@ class TallySaver(BaseCheckpointSaver[Any]):
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy all checkpoints and writes of a thread; their content is shared, not copied."""
-        self._acting(None)[0].copy(str(source_thread_id), str(target_thread_id))
+        self._acting(None)[0].copy(thread_named(source_thread_id), thread_named(target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace, or with "delete" none.
@@ -416,9 +417,9 @@ class TallySaver(BaseCheckpointSaver[Any]):
         threads, _ = self._acting(None)
         for thread_id in thread_ids:
             if strategy == "delete":
-                threads.delete(str(thread_id))
+                threads.delete(thread_named(thread_id))
             else:
-                threads.prune(str(thread_id), needs=_delta_channels)
+                threads.prune(thread_named(thread_id), needs=_delta_channels)
 
     def expire(self) -> int:
         """Remove threads of the bound actor whose `ttl` is over; return how many. Puts do this too,

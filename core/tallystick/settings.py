@@ -30,7 +30,7 @@ from pydantic_settings import (
     SettingsError as UnreadableVariable,
 )
 
-from tallystick.errors import SettingsError
+from tallystick.errors import InvalidInput, SettingsError
 from tallystick.ranking import RecallWeights
 from tallystick.records import (
     AlertLimits,
@@ -401,6 +401,11 @@ class Settings(BaseSettings):
 def folder_of(where: str | os.PathLike[str]) -> Path | None:
     """Return the folder of the tally at `where`; None for a database, and for `:memory:`."""
     text = os.fspath(where)
+    if not text:
+        raise InvalidInput(
+            "`where` is empty. Give a folder such as .tally, or postgresql://user@host/database.",
+            argument="where",
+        )
     is_address = "://" in text or (isinstance(where, str) and _LIBPQ.match(text) is not None)
     return None if is_address or text == TEMPORARY else Path(text).expanduser().absolute()
 

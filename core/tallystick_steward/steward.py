@@ -12,6 +12,7 @@ from tallystick.records import (
     AnalyticsRow,
     Backfill,
     BackfillWork,
+    Count,
     DirectRepair,
     DomainHealth,
     EventKind,
@@ -44,7 +45,7 @@ from tallystick_steward.repairs import Act, Repairs
 from tallystick_steward.taking_back import Selection
 
 _After = Annotated[
-    int | None, Field(description="The cursor of the last event that was seen; else from now on.")
+    Count | None, Field(description="The cursor of the last event that was seen; else from now on.")
 ]
 _Kinds = Annotated[
     tuple[EventKind, ...], Field(description="Kinds of events; by default all of them.")

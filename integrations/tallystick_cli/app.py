@@ -10,11 +10,13 @@ from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from tallystick.errors import TallystickError
 from tallystick.loading import loading
+from tallystick.tally.spellings import command_for
 from tallystick_cli.commands import Command
-from tallystick_cli.output import failure_of, print_failure, wants_json
+from tallystick_cli.output import failure_of, line_of, print_failure, wants_json
 from tallystick_cli.session import set_actor
 from tallystick_cli.version import VERSION_LINE
 
@@ -129,10 +131,23 @@ def _build_command(name: str) -> Any:
     return typer.main.get_command(app)
 
 
+class _Group(typer.core.TyperGroup):
+    """The group of commands, which answers the name of another memory's verb with ours."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        spelling = command_for(args[0])
+        if spelling is None or args[0] in self.commands:
+            return super().resolve_command(ctx, args)
+        command: Any = self.commands[spelling]
+        line = line_of(typer.Context(command, info_name=spelling, parent=ctx))
+        ctx.fail(f"No such command {args[0]!r}. Write: {line}")
+
+
 @cache
 def build_command() -> Any:
     """Return the group of commands, of which each is built once in a process."""
     app = typer.Typer(
+        cls=_Group,
         help="Memory, context and receipts of agents.",
         add_completion=False,
         pretty_exceptions_enable=False,

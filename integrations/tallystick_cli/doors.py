@@ -209,7 +209,8 @@ def _make_one(change: Change, show: bool) -> Answer:
     if backup is not None and not Path(backup).exists():
         backup = None
     lines = [change.diff.rstrip("\n") or f"{change.file} is as it should be."]
-    lines += [f"✓ written: {change.file}"] if is_written else []
+    done = "written" if change.file.exists() else "removed"
+    lines += [f"✓ {done}: {change.file}"] if is_written else []
     lines += [] if backup is None else [f"The file as it was: {backup}"]
     facts = {"diff": change.diff, "written": is_written, "backup": backup}
     return Answer({"file": str(change.file), **facts}, lines)

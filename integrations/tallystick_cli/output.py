@@ -217,18 +217,24 @@ def _usage_failure(error: typer.TyperException) -> Failure:
     if context is None:
         return Failure("usage", message)
     option = getattr(error, "option_name", None)
-    commands = context.command.commands.values() if context.parent is None else ()
+    group = context.find_root().command
+    commands = group.commands.values() if context.parent is None else ()
     if any(option in each.opts for command in commands for each in command.params):
         message += f" {option} comes after the command: tally COMMAND {option}."
+    if context.parent is not None and option is not None:
+        before = {"--user": "--as", "--user-id": "--as"}.get(option, option)
+        if any(before in each.opts for each in group.params):
+            message = f"No such option: {option}. Write: tally {before} … {context.info_name} …"
     missing = getattr(error, "param", None)
     if missing is not None and missing.name == "reason":
-        message += f" Write: {_line_with_reason(context)}"
-    path = context.command_path.removeprefix("tally").strip()
+        message += f" Write: {line_of(context)}"
+    path = "" if context.parent is None else context.info_name
     usage = f"{context.get_usage()}\nAll options: tally help {path}".strip()
     return Failure("usage", message, {"command": path or None}, usage)
 
 
-def _line_with_reason(context: Any) -> str:
-    """Return how a command is written that says why."""
+def line_of(context: Any) -> str:
+    """Return how a command is written, with its reason if it needs one."""
     places = re.sub(r"[\[\]{}]", "", context.get_usage().partition("[OPTIONS]")[2]).split()
-    return " ".join(["tally", context.info_name, *places, '--reason "…"'])
+    is_reasoned = any(each.name == "reason" and each.required for each in context.command.params)
+    return " ".join(["tally", context.info_name, *places, *(['--reason "…"'] * is_reasoned)])

@@ -144,8 +144,8 @@ def require_person(action: str) -> None:
     """Raise InvalidInput unless a person can answer: standard input is a terminal."""
     if not sys.stdin.isatty():
         raise InvalidInput(
-            f"{action} needs a person at a terminal: run the command there and answer its "
-            "question. No option skips it, and nothing was done."
+            f"{action} needs a person at a terminal: run it there. No option skips that, and "
+            "nothing was done."
         )
 
 

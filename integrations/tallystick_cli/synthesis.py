@@ -139,7 +139,7 @@ synthesize = action_command(
         "refresh": Action("synthesize_refresh", view=document_view, run=_step),
         "show": Action("synthesize_run", view=document_view, run=_show),
     },
-    without=("mode",),
+    without=("mode", "scopes"),
     scope="home",
 )
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from tallystick.operations import OPERATIONS
 from tallystick.records.work import CompletedTask, Estimate, LinkedAlike, Plan, Task
 from tallystick_cli.actions import Action, action_command
 from tallystick_cli.commands import Call, command, operation_command
@@ -75,6 +76,13 @@ keep_apart = operation_command(
 )
 link = operation_command("link_alike", alike_view)
 
+
+def _tasks(call: Call) -> Any:
+    """List tasks; --assignee is one here, as in the other actions."""
+    who = call.arguments.pop("assignee", None)
+    return call.do(**({} if who is None else {"assignees": [who]}))
+
+
 task = action_command(
     "List tasks, show what to do next, or the circles of dependencies; start, block, unblock, "
     "submit, complete, cancel, archive or estimate one.",
@@ -83,6 +91,7 @@ task = action_command(
             "tasks",
             view=task_table,
             empty="There is no such task. One is made by: tally remember TEXT --kind task",
+            run=_tasks,
         ),
         "next": Action("prioritize_tasks", view=ranked_table, empty="Nothing is open."),
         "cycles": Action("task_cycles", view=circles_view, empty="Nothing depends on itself."),
@@ -96,14 +105,19 @@ task = action_command(
         "estimate": Action("estimate_task", "task_id", estimate_line),
     },
     helps={"blocker": "Of block: id of a memory, or words for what blocks it."},
+    without=("assignees",),
     scope="home",
 )
 
 
 @command("plan", "advance_plan", without=("plan_id",), view=plan_view)
 def plan(
-    call: Call, plan_or_id: Annotated[str, "Id of a plan, or how it begins or ends."], /
+    call: Call,
+    plan_id: Annotated[str, "Id of a plan."],
+    /,
+    number: Annotated[int | None, OPERATIONS["advance_plan"].help("number")] = None,
 ) -> Any:
     """Show a plan with its steps; with --number give one of them a --state."""
-    name = "advance_plan" if "number" in call.arguments else "plan"
-    return call.do(name, plan_id=id_of(plan_or_id))
+    if number is None:
+        return call.do("plan", plan_id=id_of(plan_id))
+    return call.do("advance_plan", plan_id=id_of(plan_id), number=number)

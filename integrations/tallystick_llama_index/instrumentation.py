@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 from inspect import BoundArguments
 from typing import Any, Self
@@ -88,71 +87,12 @@ from tallystick_llama_index.messages import (
 from tallystick_llama_index.models import is_suspended, take_call
 from tallystick_llama_index.policy import is_ruled
 from tallystick_llama_index.render import own_messages, read_request
+from tallystick_llama_index.spans import Span, SpanCall, Tree
 
 try:
     from workflows.runtime.types.results import WaitingForEvent
 except ImportError:  # early workflows wait inside the tool, which then simply takes long
     WaitingForEvent = None  # type: ignore[assignment,misc]
-
-
-@dataclass
-class _Tree:
-    """The spans under one root, and their run once there is one."""
-
-    root_id: str
-    name: str
-    user_text: str | None
-    tags: Mapping[str, Any]
-    root: RootRun | None = None
-    leave: Callable[[], None] | None = None
-    spans: set[str] = field(default_factory=set)
-    open_calls: set[str] = field(default_factory=set)
-    """Spans whose step is open."""
-    end_status: StepStatus | None = None
-    """The status with which the root ended, while streams that it returned are still read."""
-    is_workflow: bool = False
-    """True if the root is a workflow, which ends with an event unless somebody cancels it."""
-    session: str | None = None
-    """The session of the TallyMemory that the root was given."""
-    end_later: Callable[[StepStatus | None], None] | None = None
-    """Ends the run once the answer that the root returned as a stream is in the memory."""
-    is_written: bool = False
-    """True once that is so."""
-
-    @property
-    def run(self) -> Run | None:
-        """The run of the root, once it has one."""
-        return None if self.root is None else self.root.run
-
-
-@dataclass
-class _Span:
-    """A span under way."""
-
-    id: str
-    parent: _Span | None
-    tree: _Tree | None
-    """None if another instrumentation of the same tally records it."""
-    tool: str | None = None
-    """The tool that is called."""
-    tool_call_id: str | None = None
-    """The id of the tool call as an agent gave it."""
-    is_writer: bool = False
-    """True for what reads a chat's stream and puts the answer into the memory."""
-
-
-@dataclass
-class _SpanCall:
-    """The model call, tool call or retrieval of a span."""
-
-    call: OpenCall
-    tree: _Tree
-    nested: int = 0
-    """Starts inside it that are part of it: a chat that is made of a completion."""
-    is_streaming: bool = False
-    """True if its span has ended and its answer is still read."""
-    partial: Any = None
-    """The answer of a stream so far."""
 
 
 class TallyInstrumentation:
@@ -189,9 +129,9 @@ class TallyInstrumentation:
         self._strict = strict
         self._agent_name, self._speakers = agent_name, checked_speakers(capture)
         self._guard = threading.RLock()
-        self._spans: dict[str, _Span] = {}
-        self._calls: dict[str, _SpanCall] = {}
-        self._trees: dict[str, _Tree] = {}
+        self._spans: dict[str, Span] = {}
+        self._calls: dict[str, SpanCall] = {}
+        self._trees: dict[str, Tree] = {}
         self._dispatcher: Dispatcher | None = None
         self._handlers = Events.of(self), Spans.of(self)
         self._refusal = Refusal(self)
@@ -280,7 +220,7 @@ class TallyInstrumentation:
         parent = self._spans.get(parent_id) if parent_id is not None else None
         tree = parent.tree if parent is not None else self._root(span_id, instance, arguments, tags)
         is_writer = isinstance(instance, StreamingAgentChatResponse)
-        span = _Span(span_id, parent, tree, is_writer=is_writer)
+        span = Span(span_id, parent, tree, is_writer=is_writer)
         with self._guard:
             self._spans[span_id] = span
             if tree is not None:
@@ -304,7 +244,7 @@ class TallyInstrumentation:
             self._begin_tool(span_id, span, instance, arguments)
 
     def _begin_tool(
-        self, span_id: str, span: _Span, tool: BaseTool, arguments: BoundArguments
+        self, span_id: str, span: Span, tool: BaseTool, arguments: BoundArguments
     ) -> None:
         name = tool.metadata.get_name()
         if not span_id.partition("-")[0].endswith((".call", ".acall", ".__call__")):
@@ -345,7 +285,7 @@ class TallyInstrumentation:
             if not ends:
                 self._leave(span_id, "completed")
 
-    def _end_root(self, span_id: str, tree: _Tree, result: Any, status: StepStatus) -> None:
+    def _end_root(self, span_id: str, tree: Tree, result: Any, status: StepStatus) -> None:
         """Remember the turn of a run that has answered, and end the run."""
         try:
             if status == "completed":
@@ -353,7 +293,7 @@ class TallyInstrumentation:
         finally:
             self._leave(span_id, status)
 
-    def _ends_later(self, span_id: str, tree: _Tree, result: Any) -> bool:
+    def _ends_later(self, span_id: str, tree: Tree, result: Any) -> bool:
         """Return True if another thread or task of LlamaIndex puts the answer into the memory:
         the run goes on until then, and its turn has the whole answer.
         """
@@ -373,7 +313,7 @@ class TallyInstrumentation:
             )
         return True
 
-    def _end_written(self, span: _Span, status: StepStatus | None) -> None:
+    def _end_written(self, span: Span, status: StepStatus | None) -> None:
         """End the run that has waited for its answer to be written."""
         if span.tree is None:
             return
@@ -383,7 +323,7 @@ class TallyInstrumentation:
         if end is not None:
             self._background.run(lambda: end(status))
 
-    def _keep_turn(self, tree: _Tree, result: Any) -> None:
+    def _keep_turn(self, tree: Tree, result: Any) -> None:
         """Remember the turn, if one is to be; an answer still streaming is no text yet."""
         run = tree.run
         if self._speakers == "off" or run is None or tree.user_text is None or is_nested():
@@ -499,7 +439,7 @@ class TallyInstrumentation:
     def _begin_model(
         self, span_id: str, prompt: Any, event: LLMChatStartEvent | LLMCompletionStartEvent
     ) -> None:
-        outer = self._model_call_around(span_id)
+        outer = self._model_call_around(span_id) or self._find_reader(span_id, prompt)
         if outer is not None:
             outer.nested += outer is self._calls.get(span_id)
             return
@@ -507,7 +447,8 @@ class TallyInstrumentation:
             return
         model = model_of(event.model_dict)
         name = model or event.model_dict.get("class_name")
-        call = self._begin("model_call", span_id, name).call
+        span_call = self._begin("model_call", span_id, name)
+        call, span_call.prompt = span_call.call, prompt
         take_call(call)
         call.provider, call.model, step = provider_of(event.model_dict), model, call.step
         asked = {} if call.provider is None else {"provider": call.provider}
@@ -520,14 +461,23 @@ class TallyInstrumentation:
             summary={"model": model, **asked, **messages},
         )
 
-    def _model_call_around(self, span_id: str) -> _SpanCall | None:
+    def _model_call_around(self, span_id: str) -> SpanCall | None:
         """Return the model call that a span is part of: a chat may be made of a completion."""
         span_call, span = self._calls.get(span_id), self._spans.get(span_id)
         while span_call is None and span is not None:
-            span = span.parent
-            span_call = None if span is None else self._calls.get(span.id)
+            span_call, span = span.part_of, span.parent
+            if span_call is None and span is not None:
+                span_call = self._calls.get(span.id)
         is_model = span_call is not None and span_call.call.step.kind == "model_call"
         return span_call if is_model else None
+
+    def _find_reader(self, span_id: str, prompt: Any) -> SpanCall | None:
+        """Return the stream that begins with this one of the same prompt, whose part it is."""
+        with self._guard:
+            reader = next((each for each in self._calls.values() if each.reads(prompt)), None)
+        if reader is not None and (span := self._spans.get(span_id)) is not None:
+            span.part_of = reader
+        return reader
 
     def _add_chunk(self, span_id: str, response: Any) -> None:
         span_call = self._calls.get(span_id)
@@ -587,13 +537,13 @@ class TallyInstrumentation:
 
     def _root(
         self, span_id: str, instance: Any, arguments: BoundArguments, tags: Mapping[str, Any]
-    ) -> _Tree | None:
+    ) -> Tree | None:
         """Start a tree, unless another instrumentation of this tally records it."""
         if is_suspended() or not self._capture.claim(span_id, self):
             return None
         name = getattr(instance, "name", None)
         class_name = type(instance).__name__ if instance is not None else span_id.partition("-")[0]
-        tree = _Tree(
+        tree = Tree(
             span_id,
             name if isinstance(name, str) and name else class_name,
             text_of_user(arguments),
@@ -605,7 +555,7 @@ class TallyInstrumentation:
             self._trees[span_id] = tree
         return tree
 
-    def _run_of(self, tree: _Tree) -> Run:
+    def _run_of(self, tree: Tree) -> Run:
         if tree.root is None:
             run_id = tree.tags.get("llamaindex.run_id")
             # The runs of one conversation are those of one thread, as in every runtime.
@@ -621,12 +571,12 @@ class TallyInstrumentation:
             )
         return tree.root.run
 
-    def _begin(self, kind: StepKind, span_id: str, name: str | None) -> _SpanCall:
+    def _begin(self, kind: StepKind, span_id: str, name: str | None) -> SpanCall:
         tree = self._spans[span_id].tree
         assert tree is not None
         place = {"llama_index_span_id": span_id}
         call = begin_call(self._run_of(tree), kind, name=name, metadata=place)
-        span_call = _SpanCall(call, tree)
+        span_call = SpanCall(call, tree)
         with self._guard:
             self._calls[span_id] = span_call
             tree.open_calls.add(span_id)
@@ -668,11 +618,11 @@ class TallyInstrumentation:
             tree.leave()
         self._end_if_done(tree)
 
-    def _end_if_done(self, tree: _Tree) -> None:
+    def _end_if_done(self, tree: Tree) -> None:
         if tree.end_status is not None and not tree.open_calls:
             self._end(tree, tree.end_status)
 
-    def _end(self, tree: _Tree, status: StepStatus) -> None:
+    def _end(self, tree: Tree, status: StepStatus) -> None:
         with self._guard:
             is_open = self._trees.pop(tree.root_id, None) is not None
         self._capture.release(tree.root_id, self)

@@ -310,6 +310,10 @@ def _decide(bound: BoundTally, approvals: Sequence[Any], approved: bool) -> None
     decide_as_person(bound, approvals, approved=approved, reason="answered in the MCP client")
 
 
+_LONGEST = 40
+"""Characters of an unknown argument that an error names."""
+
+
 def _validate_arguments(
     name: str, kind: type[Arguments], arguments: Mapping[str, Any]
 ) -> Arguments:
@@ -320,7 +324,9 @@ def _validate_arguments(
     unknown = sorted(set(stated) - set(kind.model_fields))
     if unknown:
         names = ", ".join(kind.model_fields)
-        raise InvalidInput(f"{name}: {len(unknown)} unknown argument(s). It takes {names}.")
+        # What is no name may be a value that slipped.
+        told = ", ".join(each for each in unknown if each.isidentifier() and len(each) <= _LONGEST)
+        raise InvalidInput(f"{name}: there is no argument {told or 'like this'}. It takes {names}.")
     try:
         return kind.model_validate(stated)
     except ValidationError as error:

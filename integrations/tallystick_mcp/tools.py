@@ -568,11 +568,17 @@ def _mapping(value: Json) -> JsonObject:
 
 
 def _of_operation(route: Route, tool: str, where: str, values: JsonObject) -> JsonObject:
-    """Return the operation's arguments. Raises InvalidInput for those that it does not take."""
+    """Return the operation's arguments. Raises InvalidInput for those that it does not take, and
+    for one that it needs and has another name for.
+    """
     stray = sorted(set(values) - route.arguments)
     if stray:
         takes = ", ".join(sorted(route.arguments)) or "no arguments"
         raise InvalidInput(f"{tool}: {', '.join(stray)} is not used {where}, which takes {takes}.")
+    fields = route.operation.arguments.model_fields
+    for name, field in route.renamed.items():
+        if values.get(name) is None and field in fields and fields[field].is_required():
+            raise InvalidInput(f"{tool}: `{name}` is needed {where}.", argument=name)
     return {
         route.renamed.get(name, name): value for name, value in values.items() if value is not None
     }

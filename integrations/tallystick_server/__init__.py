@@ -39,6 +39,8 @@ def __getattr__(name: str) -> Any:
     # A server needs no client, a client no server, and the guard of both doors neither.
     for module, names in _MODULES.items():
         if name in names:
-            require("fastapi", extra="server")
+            # An application of one's own has some of them already.
+            for package in ("fastapi", "httpx2", "jinja2", "prometheus_client", "uvicorn"):
+                require(package, extra="server")
             return getattr(import_module(f"tallystick_server.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -547,6 +547,27 @@ def test_threads_go_on_while_changes_of_memory_are_suspended(open_tally: OpenTal
             saver.delete_thread("t")
 
 
+@pytest.mark.parametrize("thread", ["a\ud800", "a\x00b"])
+def test_an_id_that_no_database_stores_is_refused_wherever_a_thread_is_named(
+    open_tally: OpenTally, thread: str
+) -> None:
+    with open_tally() as tally:
+        saver = TallySaver(tally.bind(ALICE))
+        chat, config = _chat(saver, _Plain), _config(thread)
+        calls: list[Callable[[], Any]] = [
+            lambda: chat.invoke({"messages": [("user", "hi")]}, config),
+            lambda: chat.get_state(config),
+            lambda: list(saver.list(config)),
+            lambda: list(saver.history(config)),
+            lambda: saver.copy_thread("t", thread),
+            lambda: saver.prune([thread]),
+            lambda: saver.delete_thread(thread),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInput, match="`thread_id` holds a NUL or half a character"):
+                call()
+
+
 def _entry(id: str, if_newest: str | None = None) -> NewCheckpoint:
     body = Leaf("json", b"{}")
     return NewCheckpoint("n", id, None, {}, body, {}, if_newest=if_newest)

@@ -13,6 +13,8 @@ from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
 from llama_index.core.base.llms.types import ChatMessage
 from pydantic import BaseModel
@@ -199,6 +201,31 @@ def test_words_are_kept_once_however_often_their_run_stops_and_goes_on(
         assert asked.startswith(ASKED)
         assert SECRET not in asked
         assert answered == ("agent", ANSWERED)
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"), [([AIMessage(ANSWERED)], [("agent", ANSWERED)]), ([], [])]
+)
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_answer_of_a_graph_without_a_model_is_the_agents_and_silence_is_none(
+    open_sqlite: OpenTally, said: list[AIMessage], kept: list[tuple[str, str]], waits: bool
+) -> None:
+    def answer(state: MessagesState) -> dict[str, Any]:
+        if waits:
+            interrupt("May I?")
+        return {"messages": said}
+
+    with open_sqlite() as tally:
+        bound = tally.bind()
+        graph = StateGraph(MessagesState).add_node("answer", answer).add_edge(START, "answer")
+        agent = graph.compile(checkpointer=InMemorySaver())
+        watching = TallyCallbackHandler(bound, capture="both", agent_name="agent", strict=True)
+        _invoke(agent, ASKED, watching)
+        config: Any = {"callbacks": [watching], "configurable": {"thread_id": "t"}}
+        if waits:
+            agent.invoke(Command(resume="yes"), config)
+        agent.invoke(None, config)
+        assert _turns(bound) == [("local", ASKED), *kept]
 
 
 def test_an_agent_that_is_a_tool_of_another_has_no_words_of_the_user(

@@ -312,6 +312,38 @@ def test_facts_of_an_error_go_along_and_options_before_the_command_are_named() -
     assert "--json comes after the command" in json.loads(output)["error"]["message"]
 
 
+def test_no_command_has_an_option_twice() -> None:
+    commands = build_command().commands
+    for name in commands:
+        spelled = [spelling for each in commands[name].params for spelling in each.opts]
+        assert len(spelled) == len({*spelled}), name
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        (("search", "tea"), "Write: tally recall QUERY."),
+        (("add", "tea"), "Write: tally remember CONTENT."),
+        (("get-all",), "Write: tally memories."),
+        (("delete", "01"), 'Write: tally forget MEMORY|QUERY --reason "…".'),
+        (("delete-user", "ada"), 'Write: tally erase-user USER --reason "…".'),
+        (("memories", "--as", "ada"), "Write: tally --as … memories …"),
+        (("recall", "tea", "--user", "ada"), "Write: tally --as … recall …"),
+    ],
+)
+def test_what_users_of_other_memories_type_is_answered_with_the_line(
+    typed: tuple[str, ...], line: str
+) -> None:
+    _, output, _ = run_piped(*typed, "--json")
+    assert json.loads(output)["error"]["message"].endswith(line)
+
+
+def test_the_help_that_an_error_names_is_the_command_by_whatever_name_it_was_called() -> None:
+    command = [sys.executable, "-m", "tallystick_cli", "recall"]
+    answer = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    assert answer.stderr.rstrip().endswith("All options: tally help recall")
+
+
 def test_a_person_who_says_no_is_code_1_and_nothing_is_done(filled: FilledTally) -> None:
     arguments = ("deny", filled.ids["approval"], "--reason", "x", "--tally", str(filled.place))
     code, _, errors = run_at_terminal("no", *arguments)

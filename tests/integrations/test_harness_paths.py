@@ -184,8 +184,14 @@ def test_what_is_installed_is_taken_out_whole(home: Path, harness: str) -> None:
     before = {path for path in home.rglob("*") if path.is_file()}
     for form in ("hooks", "plugin"):
         installed(harness, form)
-    assert {path for path in home.rglob("*") if path.is_file()} > before
-    assert run("hook", "uninstall", harness, "--scope", "user")[0] == 0
+    made = {path for path in home.rglob("*") if path.is_file()} - before
+    assert made
+    code, answer, _ = run("hook", "uninstall", harness, "--scope", "user")
+    assert code == 0
+    for line in answer.splitlines():
+        word, _, path = line.removeprefix("✓ ").partition(": ")
+        if line.startswith("✓ "):
+            assert (word == "removed") is not Path(path).exists()
 
     own = (".tally", ".before-tallystick")
     files = {path for path in home.rglob("*") if path.is_file()}

@@ -244,6 +244,21 @@ def test_a_chat_that_is_made_of_completions_is_checked_once(open_sqlite: OpenTal
             assert [outcome for _, outcome, _ in checks_of(tally)] == ["redacted"] * number, way
 
 
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "chat_with_tools"])
+def test_a_call_of_a_model_that_only_completes_is_one_step_in_each_way(
+    open_sqlite: OpenTally, way: str
+) -> None:
+    with open_sqlite() as tally:
+        for llm in (Completing(), ruled_llm(tally, Completing())):
+            with TallyInstrumentation(tally, strict=True):
+                assert "hello" in str(_ask(llm, way, "hi"))
+        bound = tally.bind()
+        runs = bound.recordings.runs()
+        steps = [step for run in runs for step in bound.recordings.steps(run.id)]
+        assert [run.status for run in runs] == ["completed"] * 2
+        assert [step.step_kind for step in steps] == ["model_call"] * 2
+
+
 def test_the_instrumentation_alone_refuses_a_ruled_request_in_each_way(
     open_sqlite: OpenTally,
 ) -> None:

@@ -777,6 +777,8 @@ async def test_an_argument_that_a_mode_does_not_have_is_refused(tally: Tally, mo
             await client.call_tool("manage", {"action": "health", "into": "project:apollo"})
         )
         found = payload(await client.call_tool("search", {"query": "x", "before": "x"}))
+        unknown = payload(await client.call_tool("search", {"query": "x", "k": 3}))
+        bare = payload(await client.call_tool("manage", {"action": "forget", "reason": "x"}))
 
     assert explored["error"]["message"] == snapshot(
         "explore: depth is not used in the mode wake, which takes id."
@@ -788,6 +790,9 @@ async def test_an_argument_that_a_mode_does_not_have_is_refused(tally: Tally, mo
         "search: before is not used here, which takes assignee, kinds, language, limit, query, "
         "since, source, status, tags, until."
     )
+    assert unknown["error"]["message"].startswith("search: there is no argument k. It takes query,")
+    assert bare["error"]["message"] == "manage: `id` is needed by the action forget."
+    assert bare["error"]["facts"]["argument"] == "id"
 
 
 async def test_large_and_foreign_texts_are_stored_or_refused_whole(tally: Tally, mode: str) -> None:

@@ -681,7 +681,11 @@ def test_what_is_wrong_in_a_body_is_named_with_its_field_or_its_place(there: Ser
     surplus = http.post("/v1/remember", json={"content": "Bees.", "kindd": "fact"})
     long = http.post("/v1/remember", json={"content": "Bees. " * 1_000, "kindd": "fact"})
 
+    unsaid = http.delete("/v1/memories/x")
+
     assert problem(broken)["detail"].endswith("line 2, column 10.")
+    assert problem(unsaid)["detail"] == 'reason: Field required: say why, as in reason="…".'
+    assert problem(unsaid)["facts"] == {"argument": "reason"}
     assert problem(absent)["facts"] == {"argument": "content"}
     assert problem(surplus)["facts"] == problem(long)["facts"] == {"argument": "kindd"}
 

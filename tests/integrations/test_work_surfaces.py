@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from tests.terminals import run_piped
 
 from tallystick import Tally
@@ -119,3 +120,22 @@ def test_a_merge_is_looked_at_and_forbidden_on_the_command_line(tmp_path: Path) 
     assert (code, errors) == (0, "")
     _, listed, _ = run_piped("aliases", "--tally", str(place))
     assert "No name stands for another one." in listed
+
+
+def test_a_plan_is_shown_and_goes_on_and_tasks_are_listed_by_who_does_them(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    with Tally.open(place, background=False) as tally:
+        steps: list[JsonValue] = ["buy paint", "climb"]
+        plan = tally.bind().remember("Paint it.", kind="plan", attributes={"steps": steps}).id
+        tally.bind().remember("Mend it.", kind="task", attributes={"assignee": "ann"})
+
+    def run(*arguments: str) -> str:
+        code, output, errors = run_piped(*arguments, "--tally", str(place))
+        assert code == 0, errors
+        return output
+
+    assert "todo  buy paint" in run("plan", plan)
+    assert "done  buy paint" in run("plan", plan, "--number", "1")
+    for action in ("list", "next"):
+        assert "Mend it." in run("task", action, "--assignee", "ann")
+        assert "Mend it." not in run("task", action, "--assignee", "bob")

@@ -177,7 +177,9 @@ def explain_problem(problem: Any) -> str:
     given.
     """
     text = str(_WANTED.get(problem["type"], problem["msg"]))
-    return text.removeprefix("Value error, ")
+    if problem["type"] == "missing" and problem["loc"][-1:] == ("reason",):
+        return f'{text}: say why, as in reason="…"'
+    return text.removeprefix("Value error, ").removesuffix(".")
 
 
 def explain_validation(error: Any, *, whole: str = "value") -> str:

@@ -89,8 +89,8 @@ def put_items(
             or any("\x00" in label for label in put.namespace)
         ):
             raise InvalidInput(
-                "An item needs a namespace; neither its labels nor its key may hold a NUL or "
-                "half a character."
+                "An item needs a namespace; neither its labels nor its key may hold a NUL, nor "
+                "its key half a character."
             )
     new_memories = [_new(put) for put in puts]
     for new in new_memories:

@@ -153,8 +153,13 @@ class Record(BaseModel):
 
     if not TYPE_CHECKING:  # type checkers read the fields
 
-        def __init__(self, **fields: Any) -> None:
+        def __init__(self, *values: Any, **fields: Any) -> None:
             """Validate the fields. Raises InvalidRecord naming those that do not fit."""
+            if values:
+                name = next(iter(type(self).model_fields), "…")
+                raise TypeError(
+                    f"{type(self).__name__} takes its fields by name, such as {name}={values[0]!r}."
+                )
             try:
                 super().__init__(**fields)
             except ValidationError as error:
@@ -520,23 +525,37 @@ def bind_arguments(
     except TypeError as mismatch:
         words = f"{verb}() {mismatch}"
         for name in kwargs.keys() - signature.parameters.keys():
-            if spelling := respell(verb, name, kwargs[name]):
-                raise UnknownArgument(f"{words}. Write {spelling}.", argument=name) from None
-        if "reason" in signature.parameters and "reason" not in kwargs:
+            spelling = respell(verb, name, kwargs[name])
+            if spelling is None and f"{name}s" in signature.parameters:
+                spelling = f"{name}s=[{kwargs[name]!r}]"
+            if spelling is not None:
+                words = f"{verb}() got an unexpected keyword argument {name!r}. Write {spelling}."
+                raise UnknownArgument(words, argument=name) from None
+        by_place = _names_by_place(signature)
+        if len(args) > len(by_place) + 1:
+            listed = f"all but {' and '.join(by_place)}" if by_place else "all"
+            words = f"{words}: {listed} are given by their names."
+        elif "reason" in signature.parameters and "reason" not in kwargs:
             words = f"{words}. Write {_call_with_reason(signature, verb, kwargs)}"
         raise TypeError(words) from None
 
 
+def _names_by_place(signature: inspect.Signature) -> list[str]:
+    """Return the arguments that a call may give by their place, without the instance."""
+    at_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [name for name, each in signature.parameters.items() if each.kind in at_place][1:]
+
+
 def _call_with_reason(signature: inspect.Signature, verb: str, kwargs: Mapping[str, Any]) -> str:
     """Return how a call of a verb is written that says why: what it needs, and what was given."""
+    parameters = signature.parameters
     needed = [
         name
-        for name, parameter in signature.parameters.items()
-        if parameter.default is parameter.empty
-        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        and name not in {"self", "view", *kwargs}
+        for name in _names_by_place(signature)
+        if parameters[name].default is inspect.Parameter.empty and name not in kwargs
     ]
-    given = [f"{name}=…" for name in kwargs]
+    takes_more = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    given = [f"{name}=…" for name in kwargs if takes_more or name in parameters]
     said = ", ".join([*needed, *given, 'reason="…"'])
     return f"{verb}({said})."
 

@@ -15,7 +15,8 @@ PAGE_BEFORE: Final = Field(description="The last id of the page before.")
 """Describes the argument by which a list goes on."""
 
 Reason = Annotated[
-    str, Field(description="Why; it is kept in the history.", json_schema_extra={"pattern": r"\S"})
+    Words,
+    Field(description="Why; it is kept in the history.", json_schema_extra={"pattern": r"\S"}),
 ]
 IfVersion = Annotated[int | None, Field(description="Only if the memory is at this version.")]
 IdempotencyKey = Annotated[

@@ -68,7 +68,7 @@ def _short_names(names: AbstractSet[str]) -> AbstractSet[str]:
 
 
 _Name = Annotated[str, AfterValidator(_whole)]
-_ActorName = Annotated[_Name, AfterValidator(_short)]
+ActorName = Annotated[_Name, AfterValidator(_short)]
 _ActorNames = Annotated[Names, AfterValidator(_short_names)]
 
 
@@ -78,7 +78,7 @@ def _id_text(value: Any) -> Any:
 
 
 _UserName = Annotated[
-    _ActorName, BeforeValidator(_id_text), Field(json_schema_extra={"minLength": 1})
+    ActorName, BeforeValidator(_id_text), Field(json_schema_extra={"minLength": 1})
 ]
 
 
@@ -226,21 +226,21 @@ class Actor(Record):
     """The principal: a person or a service account. An integer id is taken as text. No name of an
     actor is longer than 1,000 characters.
     """
-    agent: _ActorName | None = None
+    agent: ActorName | None = None
     """The agent that acts for the principal, if one does."""
-    acting_for: _ActorName | None = None
+    acting_for: ActorName | None = None
     """The principal on whose behalf a delegated agent acts."""
-    organization: _ActorName | None = None
+    organization: ActorName | None = None
     projects: _ActorNames = frozenset()
     """Projects that this actor belongs to."""
     delegations: _ActorNames = frozenset()
     """Live delegations of this actor."""
     role: Role = "member"
-    surface: _ActorName = "python"
+    surface: ActorName = "python"
     """The surface the call came through, such as `python`, `langgraph`, `cli` or `mcp`."""
-    request_id: _ActorName | None = None
+    request_id: ActorName | None = None
     """The request that the call serves, for the history."""
-    session_id: _ActorName | None = None
+    session_id: ActorName | None = None
     """The session that the call belongs to, for the history."""
     credential: Credential | None = None
     """The bounds of the token it came with; None for a caller in this process."""

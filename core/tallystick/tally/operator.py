@@ -46,6 +46,7 @@ from tallystick.records.arguments import (
     OtherScopes,
     Reason,
 )
+from tallystick.records.identity import ActorName
 from tallystick.records.wire import PROCESS_ONLY, Wire
 from tallystick.storage.engine.writes import TALLY, Writes
 from tallystick.storage.rows.short_ids import IdKind
@@ -136,7 +137,7 @@ class Operator:
 
     def erase_user(
         self,
-        user: Annotated[Words, Field(description="The id under which the user acted.")],
+        user: Annotated[ActorName, Field(description="The id under which the user acted.")],
         *,
         organization: Annotated[
             Words | None, Field(description="The organization of the user; by default none.")
@@ -475,7 +476,7 @@ class Operator:
             with gate.journaling(self.actor):
                 return transfers.preview_export(services.memory, self.actor, exported)
         if folder is None:
-            raise InvalidInput('Name a new folder to export into, or preview with mode="preview".')
+            raise InvalidInput("Name a new folder to export into, or only preview it.")
         gate.admit(self.actor, "export", self.scope)
         return transfers.export(
             services.memory, self.actor, exported, Path(folder), progress=progress

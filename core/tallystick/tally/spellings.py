@@ -27,12 +27,22 @@ _VERBS: Mapping[str, str] = {
     "delete": 'forget(memory_id, reason="…")',
     "remove": 'forget(memory_id, reason="…")',
     "delete_all": 'corrections.forget_matching("…", reason="…")',
+    "delete_user": 'operator.erase_user("…", reason="…")',
     "undo": 'recover(memory_id, reason="…")',
 }
 """Verbs of other memories, and the call that does the same here."""
 
+_COMMANDS: Mapping[str, str] = {
+    'corrections.forget_matching("…", reason="…")': "forget",
+    'operator.erase_user("…", reason="…")': "erase-user",
+}
+"""Commands of those calls that are not named after their verb."""
+
 _NO_PARTS = ("actor", "aio", "scope")
 """Properties whose verbs are others, or those of a bound tally itself."""
+
+_OWNERS_PART = "operator"
+"""The part that is the owner's alone, whoever else is bound."""
 
 _LIMIT = dict.fromkeys(("k", "top_k", "n", "n_results", "size"), "limit={}")
 _WHO = {
@@ -41,8 +51,14 @@ _WHO = {
 }
 _ARGUMENTS: Mapping[str, Mapping[str, str]] = {
     "remember": {"metadata": "attributes={}", **_WHO},
-    "recall": {**_LIMIT, "filter": "tags={}", "filters": "tags={}", **_WHO},
+    "recall": {
+        **_LIMIT,
+        **dict.fromkeys(("filter", "filters"), "tags=[…] or kinds=[…]"),
+        **dict.fromkeys(("threshold", "score_threshold"), "min_score={}"),
+        **_WHO,
+    },
     "memories": {**_LIMIT, **_WHO},
+    "modify": dict.fromkeys(("data", "text"), "content={}"),
     "bind": _WHO,
 }
 """Arguments of other memories by verb, and how they are written here."""
@@ -52,13 +68,17 @@ def respell_argument(verb: str, name: str, value: object) -> str | None:
     """Return how an argument of another memory is written here, such as `limit=5`."""
     if verb == "open" and name in Settings.model_fields:
         return f"settings=Settings({name}={value!r})"
+    if name in ("filter", "filters") and isinstance(value, Mapping) and _WHO.keys() & value:
+        # Other memories filter by who acts.
+        return respell_argument(verb, *next(each for each in value.items() if each[0] in _WHO))
     spelling = _ARGUMENTS.get(verb, {}).get(name)
     return None if spelling is None else spelling.format(repr(value))
 
 
 def respell_remotely(verb: str, name: str, value: object) -> str | None:
     """Same as `respell_argument`, where a token says who acts."""
-    return None if name in _WHO else respell_argument(verb, name, value)
+    spelling = respell_argument(verb, name, value)
+    return None if spelling is None or spelling.startswith("tally.") else spelling
 
 
 def unknown_verb(
@@ -68,10 +88,8 @@ def unknown_verb(
     memory, or a part of `bound`, the class of a bound tally or of a face of one, has it.
     """
     before, after = ("await ", ".aio") if is_awaited else ("", "")
-    call = None
-    if name in _VERBS:
-        call = f"{receiver}{after}.{_VERBS[name]}"
-    elif not name.startswith("_"):
+    call = _VERBS.get(name)
+    if call is None and not name.startswith("_"):
         parts = [each for each in dir(bound) if hasattr(_part_of(bound, each), name)]
         faces = [
             operation.face
@@ -80,12 +98,21 @@ def unknown_verb(
             if operation.name == name
         ]
         if parts:
-            call = f"{receiver}{after}.{parts[0]}.{name}(…)"
+            call = f"{parts[0]}.{name}(…)"
         elif faces:
-            call = f"{faces[0].__name__}({receiver}){after}.{name}(…)"
+            line = f"{before}{faces[0].__name__}({receiver}){after}.{name}(…)"
+            return UnknownName(f"A {owner} has no {name!r}. Write {line}.")
     if call is None:
         return UnknownName(f"A {owner} has no attribute {name!r}.")
-    return UnknownName(f"A {owner} has no {name!r}. Write {before}{call}.")
+    if call.startswith(f"{_OWNERS_PART}.") and receiver.startswith("tally."):
+        receiver = "tally.bind()"
+    return UnknownName(f"A {owner} has no {name!r}. Write {before}{receiver}{after}.{call}.")
+
+
+def command_for(name: str) -> str | None:
+    """Return the command that does what a verb of another memory does."""
+    call = _VERBS.get(name.replace("-", "_"))
+    return None if call is None else _COMMANDS.get(call) or call.partition("(")[0]
 
 
 def _part_of(bound: type, name: str) -> object:

@@ -79,8 +79,10 @@ class Tally:
 
     _respell_argument = staticmethod(respell_argument)
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: object = None) -> None:
         """Use `Tally.open`."""
+        if not isinstance(services, Services):
+            raise InvalidInput('A tally is opened: write Tally.open(".tally"), or its address.')
         self._services = services
         services.handlers = self._handlers
         services.take_spooled = partial(take_spooled, self)

@@ -122,6 +122,18 @@ def test_no_wrong_value_gets_past_our_errors(
         verb(**given)
 
 
+@pytest.mark.parametrize("half", ["\ud800", "a\x00b", ["\ud800"], {"\ud800": 1}])
+def test_half_a_character_and_nul_get_nowhere_past_our_errors(other: BoundTally, half: Any) -> None:
+    for name, argument in CASES:
+        operation = OPERATIONS[name]
+        fields = operation.arguments.model_fields.items()
+        needed = {field: FITTING.get(field, "x") for field, info in fields if info.is_required()}
+        needed.pop(operation.spread or "", None)
+        given = {"content" if argument == operation.spread else argument: half}
+        with suppress(TallystickError):
+            operation.bind(other)(**{**needed, **given})
+
+
 @pytest.mark.parametrize(
     ("call", "argument", "says"),
     [

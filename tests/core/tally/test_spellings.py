@@ -13,6 +13,7 @@ import pytest
 from tallystick import Actor, Tally
 from tallystick.errors import InvalidInput, UnknownArgument, UnknownName
 from tallystick.tally import BoundTally
+from tallystick.tally.spellings import respell_remotely
 
 PARTS = {
     "approvals",
@@ -68,6 +69,7 @@ def test_a_user_is_bound_by_name(tally: Tally) -> None:
         ("promote", "bound.corrections.promote(…)"),
         ("erase", "bound.operator.erase(…)"),
         ("put", 'bound.remember("…")'),
+        ("delete_user", 'bound.operator.erase_user("…", reason="…")'),
         ("reflect", "Learning(bound).reflect(…)"),
     ],
 )
@@ -78,7 +80,8 @@ def test_a_verb_of_another_memory_is_answered_with_ours(
     with pytest.raises(UnknownName) as refused:
         getattr(bound, name)
     assert str(refused.value).endswith(f"Write {spelling}.")
-    with pytest.raises(UnknownName, match=r"Write (Learning\()?tally\.user"):
+    who = r"tally\.bind\(\)" if "operator" in spelling else r"(Learning\()?tally\.user"
+    with pytest.raises(UnknownName, match=f"Write {who}"):
         getattr(tally, name)
     awaited = spelling.replace("bound.", "bound.aio.").replace("(bound)", "(bound).aio")
     with pytest.raises(UnknownName) as refused_too:
@@ -104,6 +107,14 @@ def test_a_name_that_nobody_has_is_named(tally: Tally) -> None:
         (lambda tally: tally.user("ada").recall("x", user_id="ada"), "tally.user('ada')"),
         (lambda tally: tally.user("ada").remember("x", metadata={"a": 1}), "attributes={'a': 1}"),
         (lambda tally: asyncio.run(tally.user("ada").aio.recall("x", k=5)), "limit=5"),
+        (lambda tally: tally.user("ada").recall("x", kind="note"), "kinds=['note']"),
+        (lambda tally: tally.user("ada").recall("x", threshold=0.2), "min_score=0.2"),
+        (lambda tally: tally.user("ada").recall("x", filter={"a": 1}), "tags=[…] or kinds=[…]"),
+        (
+            lambda tally: tally.user("ada").recall("x", filters={"user_id": "ada"}),
+            "tally.user('ada')",
+        ),
+        (lambda tally: tally.user("ada").modify("x", data="y"), "content='y'"),
         (lambda tally: tally.bind(user="ada"), "tally.user('ada')"),
         (
             lambda tally: Tally.open(":memory:", learning="review"),  # type: ignore[call-arg]
@@ -134,3 +145,36 @@ def test_a_change_without_a_reason_is_answered_with_the_line_that_has_one(
     with pytest.raises(TypeError, match="missing") as refused:
         call(tally.user("ada"))
     assert str(refused.value).endswith(f"Write {line}.")
+
+
+def test_who_acts_is_no_argument_where_a_token_says_it() -> None:
+    assert respell_remotely("recall", "k", 5) == "limit=5"
+    for name, value in (("user_id", "ada"), ("filters", {"user_id": "ada"})):
+        assert respell_remotely("recall", name, value) is None
+
+
+def test_arguments_without_a_place_are_asked_for_by_their_names(tally: Tally) -> None:
+    ada: Any = tally.user("ada")
+    with pytest.raises(TypeError, match="all but query are given by their names"):
+        ada.recall("x", 5)
+    with pytest.raises(TypeError, match="all but memory_id are given by their names"):
+        ada.modify("x", "y")
+    actor: Any = Actor
+    with pytest.raises(TypeError, match="such as user='ada'"):
+        actor("ada")
+
+
+@pytest.mark.parametrize("arguments", [(), (".tally",), ("postgresql://ada:secret@host/db",)])
+def test_a_tally_that_is_made_and_not_opened_is_answered_with_the_line(arguments: Any) -> None:
+    with pytest.raises(InvalidInput, match=r'write Tally\.open\("\.tally"\)') as refused:
+        Tally(*arguments)
+    assert "secret" not in str(refused.value)
+
+
+def test_no_tally_is_made_where_no_place_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="`where` is empty"):
+        Tally.open("")
+    assert not any(tmp_path.iterdir())
