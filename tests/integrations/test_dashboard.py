@@ -26,6 +26,8 @@ from tallystick.testing import HashEmbedder
 from tallystick_html import words
 from tallystick_server import Entrance, serve_in_background
 from tallystick_server.dashboard import rendering, warming
+from tallystick_server.dashboard.application import ROUTES
+from tallystick_server.dashboard.visits import ROOMS, is_within
 from tallystick_server.guard import COOKIE
 
 from .dashboard import HOSTILE, SECRET, WITHHELD, Browser, Page, Played, play, rows_of, spend
@@ -171,6 +173,13 @@ def test_a_form_is_refused_without_the_key_of_its_session(there: Served, ada: Br
 
 
 # What pages show
+
+
+def test_each_page_belongs_to_one_room_of_the_navigation() -> None:
+    pages = {route.path for route in ROUTES if "GET" in (route.methods or ())}
+    rooms = {page: [room for room, _ in ROOMS if is_within(room, page)] for page in pages}
+
+    assert {page for page, within in rooms.items() if len(within) != 1} == {"/", "/find"}
 
 
 def test_the_list_of_runs_has_what_a_person_looks_for(ada: Browser, played: Played) -> None:

@@ -50,10 +50,19 @@ _WITHIN: Mapping[str, tuple[str, ...]] = {
         "/syntheses",
         "/export",
         "/make",
+        "/work",
     ),
     "/health": ("/health", "/jobs", "/stewardship"),
 }
 """The paths that belong to a room, where it has several."""
+
+
+def is_within(room: str, path: str) -> bool:
+    """Return True if a path belongs to a room, whose path is given."""
+    prefixes = _WITHIN.get(room, (room,))
+    return any(path == prefix or path.startswith(f"{prefix}/") for prefix in prefixes)
+
+
 _NOTES: Mapping[str, str] = {
     "accepted": "The suggestion was accepted, and is a memory now.",
     "approved": "The action was approved, with exactly these arguments, once.",
@@ -112,10 +121,7 @@ class Visit:
 
     def is_in(self, room: str) -> bool:
         """Return True if this page is in a room, whose path is given."""
-        path = self.request.url.path.removeprefix(self.root)
-        return any(
-            path == prefix or path.startswith(f"{prefix}/") for prefix in _WITHIN.get(room, (room,))
-        )
+        return is_within(room, self.request.url.path.removeprefix(self.root))
 
     @property
     def is_operator(self) -> bool:
