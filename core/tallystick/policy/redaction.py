@@ -97,8 +97,8 @@ class Redactor:
 
     `finders` are engines of the user's own: each yields its findings in a text, and is called once
     for each text. `terms` are words or phrases of the user's own, found without regard to case as
-    whole words, also where a line ends within a phrase. Raises InvalidInput for a blank term and for a kind that a placeholder cannot
-    contain.
+    whole words, also where a line ends within a phrase. Raises InvalidInput for a blank term and
+    for a kind that a placeholder cannot contain.
     """
 
     def __init__(

@@ -135,7 +135,7 @@ def test_a_timedelta_is_so_long_ago_in_a_filter_and_so_far_ahead_in_an_end(tmp_p
 def test_a_distance_beyond_every_calendar_is_refused_in_both_directions(
     away: timedelta, *, back: bool
 ) -> None:
-    with pytest.raises(InvalidInput, match="`until`.* no moment of the years 1 to 9999"):
+    with pytest.raises(InvalidInput, match=r"`until`.* no moment of the years 1 to 9999"):
         microseconds(away, name="until", now=0, back=back)
 
 
