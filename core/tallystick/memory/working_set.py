@@ -191,6 +191,7 @@ def working_set(
             replace(state, entries=entries, turn=turn, last=now),
             Habits(matches[-REQUESTS:], state.began if begins else habits.began),
             now,
+            had=state.entries,
         )
         chosen = chosen.model_copy(update={"warnings": warnings})
     elif not chosen.replaced and not chosen.withdrawn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from tallystick.errors import Denied
 from tallystick.records import ContextItem, Hit, NewMemory, SpaceMember, WorkingSet
 from tallystick.storage.engine import tables
 from tallystick.tally.services import services_of
-from tallystick.testing import StepClock
+from tallystick.testing import HashEmbedder, StepClock
 from tallystick_learning.material import EXTRACTED_KINDS
 
 OpenTally = Callable[..., Tally]
@@ -299,3 +299,40 @@ def test_a_pack_for_a_session_is_its_working_set_to_which_the_question_adds(
         assert again.text == first.text
         assert [item.id for item in first.items] == [piece.hit.memory.id for piece in shown]
         assert {item.chosen_as for item in first.items} == {piece.chosen_as for piece in shown}
+
+
+class _Interrupted(HashEmbedder):
+    """Calls somebody else once, while a text is embedded."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        if (call := self.meanwhile) is not None:
+            self.meanwhile = None
+            call()
+        return super().embed(texts)
+
+
+def test_what_two_turns_of_a_session_show_at_the_same_time_stays_in_it(
+    open_tally: OpenTally,
+) -> None:
+    embedder = _Interrupted()
+    with open_tally(embedder=embedder) as tally:
+        anna = tally.bind(ANNA)
+        _said(anna, *SAID)
+
+        def turn(text: str) -> WorkingSet:
+            return anna.working_set(text, conversation="today", turn=text, profile_budget=0)
+
+        turn("Hello there")
+        seen: list[WorkingSet] = []
+        embedder.meanwhile = lambda: seen.append(turn("Where is the Kepler school on Mondays?"))
+        seen.append(turn("Is my sister Ilse allergic to peanuts?"))
+
+        both = [set(_texts(shown)) for shown in seen]
+        assert all(both)
+        assert both[0] != both[1]
+        after = turn("Hello again")
+        assert set(_texts(after)) == both[0] | both[1]
+        assert after.withdrawn == ()
+        assert _texts(after, new=True) == []
