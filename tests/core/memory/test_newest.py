@@ -142,3 +142,27 @@ def test_it_is_the_same_awaited(anna: BoundTally) -> None:
     listed = asyncio.run(anna.aio.recall("", tags=["bird"]))
 
     assert _texts(listed) == BIRDS
+
+
+def test_a_moment_or_none_lists_what_a_query_finds(anna: BoundTally) -> None:
+    stone, *_, first = anna.memories(tags=["bird"])
+    for memory, what, more in (
+        (first, "mark_duplicate", {"by": stone.id}),
+        (stone, "redact", {"field": "content", "replacement": "A heron came."}),
+    ):
+        preview = anna.corrections.make(memory.id, what, reason="tidy", **more)  # type: ignore[arg-type]
+        anna.corrections.make(
+            memory.id,
+            what,  # type: ignore[arg-type]
+            reason="tidy",
+            mode="apply",
+            confirm_token=preview.confirm_token,
+            **more,
+        )
+
+    standing = ["A heron came.", "The second heron came."]
+    for moment in (None, NOW + DAY):
+        listed = anna.recall("", tags=["bird"], as_of=moment)
+        found = anna.recall("heron came", tags=["bird"], as_of=moment)
+        assert _texts(listed) == standing
+        assert sorted(_texts(found)) == standing
