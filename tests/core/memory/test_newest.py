@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -145,24 +146,18 @@ def test_it_is_the_same_awaited(anna: BoundTally) -> None:
 
 
 def test_a_moment_or_none_lists_what_a_query_finds(anna: BoundTally) -> None:
-    stone, *_, first = anna.memories(tags=["bird"])
-    for memory, what, more in (
-        (first, "mark_duplicate", {"by": stone.id}),
-        (stone, "redact", {"field": "content", "replacement": "A heron came."}),
-    ):
-        preview = anna.corrections.make(memory.id, what, reason="tidy", **more)  # type: ignore[arg-type]
-        anna.corrections.make(
-            memory.id,
-            what,  # type: ignore[arg-type]
-            reason="tidy",
-            mode="apply",
-            confirm_token=preview.confirm_token,
-            **more,
-        )
+    redacted, *_, repeated = anna.memories(tags=["bird"])
+    corrections: list[tuple[str, dict[str, Any]]] = [
+        ("mark_duplicate", {"memory_id": repeated.id, "by": redacted.id}),
+        ("redact", {"memory_id": redacted.id, "field": "content", "replacement": "A heron came."}),
+    ]
+    for correction, more in corrections:
+        wanted: dict[str, Any] = {"correction": correction, "reason": "tidy", **more}
+        token = anna.corrections.make(**wanted).confirm_token
+        anna.corrections.make(**wanted, mode="apply", confirm_token=token)
 
     standing = ["A heron came.", "The second heron came."]
     for moment in (None, NOW + DAY):
-        listed = anna.recall("", tags=["bird"], as_of=moment)
+        assert _texts(anna.recall("", tags=["bird"], as_of=moment)) == standing
         found = anna.recall("heron came", tags=["bird"], as_of=moment)
-        assert _texts(listed) == standing
         assert sorted(_texts(found)) == standing
