@@ -11,6 +11,7 @@ import pytest
 from tallystick import Actor, BoundTally, Tally
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import Denied
+from tallystick.memory import Put
 from tallystick.records import ContextItem, Hit, NewMemory, SpaceMember, WorkingSet
 from tallystick.storage.engine import tables
 from tallystick.tally.services import services_of
@@ -336,3 +337,33 @@ def test_what_two_turns_of_a_session_show_at_the_same_time_stays_in_it(
         assert set(_texts(after)) == both[0] | both[1]
         assert after.withdrawn == ()
         assert _texts(after, new=True) == []
+
+
+def test_an_item_of_a_store_is_shown_in_a_session_to_calls_for_its_namespace_alone(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _said(anna, *SAID)
+        value = {"text": "The iguana Bruno eats papaya."}
+        anna.items.put([Put(("pets",), "bruno", value)])
+
+        def shows_it(namespace: list[str] | None) -> bool:
+            shown = anna.working_set("What else?", conversation="today", namespace=namespace)
+            assert shown.withdrawn == ()
+            return any("Bruno" in text for text in _texts(shown))
+
+        asked = "What does the iguana Bruno eat?"
+        first = anna.working_set(asked, conversation="today", namespace=["pets"])
+        assert any("Bruno" in text for text in _texts(first))
+        assert not shows_it(None)
+        assert not shows_it(["plants"])
+        assert "Bruno" not in anna.pack("What else?", conversation="today").text
+        assert "Bruno" not in anna.wake(conversation="today").text
+        assert shows_it(["pets"])
+        assert shows_it([])
+        [shown] = anna.working.of(thread="today").shown().values()
+        assert any("Bruno" in text for text in _texts(shown))
+        anna.items.put([Put(("pets",), "bruno", None)])
+        gone = anna.working_set("What else?", conversation="today")
+        assert len(gone.withdrawn) == 1
