@@ -40,7 +40,7 @@ from tallystick.records import Scope
 from tallystick.tally import BoundTally, Tally
 from tallystick_langgraph.calls import call_of
 from tallystick_langgraph.from_conn_string import ManagedTally, SetUp
-from tallystick_langgraph.store_config import LONGEST_TTL, checked_fields, checked_ttl
+from tallystick_langgraph.store_config import checked_fields, checked_ttl, is_minutes
 from tallystick_langgraph.sweeper import Sweeper
 
 _MINUTE = 60 * 1_000_000
@@ -156,6 +156,7 @@ class TallyStore(BaseStore):
         operations = list(ops)
         for op in operations:
             _check_labels(op)
+            _check_page(op)
         # A list of namespaces is one of the actor's own.
         asked = [op for op in operations if not isinstance(op, ListNamespacesOp)]
         items = self._items([path for op in asked for path in _paths(op)])
@@ -197,7 +198,7 @@ class TallyStore(BaseStore):
         if op.index:
             check_names("index", op.index)
         fields = () if op.index is False else self._fields if op.index is None else tuple(op.index)
-        if op.ttl is not None and not 0 < op.ttl < LONGEST_TTL:
+        if op.ttl is not None and not is_minutes(op.ttl):
             raise InvalidInput(
                 f"The ttl of {op.key!r} has to be more than 0 minutes and less than a thousand "
                 f"years."
@@ -255,6 +256,16 @@ def _check_labels(op: Op) -> None:
                     f"The label {label!r} of the namespace {path!r} is not valid. A label is a "
                     f"text that is not empty and has no period and no NUL."
                 )
+
+
+def _check_page(op: Op) -> None:
+    """Raise InvalidInput for a query that is no text, and for a page that is none."""
+    if isinstance(op, SearchOp) and not isinstance(op.query, str | None):
+        raise InvalidInput("`query` takes a text.", argument="query")
+    for name in ("limit", "offset") if isinstance(op, SearchOp | ListNamespacesOp) else ():
+        value = getattr(op, name)
+        if not isinstance(value, int) or value < 0:
+            raise InvalidInput(f"`{name}` takes a whole number, 0 or more.", argument=name)
 
 
 def _namespaces(items: Items | ItemsElsewhere, op: ListNamespacesOp) -> list[tuple[str, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from langgraph.store.base import IndexConfig, TTLConfig
 
@@ -12,12 +12,18 @@ from tallystick.errors import InvalidInput
 from tallystick.kit import TallyElsewhere, check_embedder, check_names, describe_value
 from tallystick.tally import Tally
 
-LONGEST_TTL = 1_000 * 365 * 24 * 60
+_LONGEST_TTL = 1_000 * 365 * 24 * 60
 """Minutes that an item may live, exclusive."""
 _WHOLE = ("$",)
 """The path of the whole value."""
 _INDEX_KEYS = ("dims", "embed", "fields")
 _TTL_KEYS = ("default_ttl", "omit_expired", "refresh_on_read", "sweep_interval_minutes")
+
+
+def is_minutes(value: object) -> bool:
+    """Return True for a time that an item may live, or a sweeper wait."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 < cast(float, value) < _LONGEST_TTL
 
 
 def checked_fields(index: IndexConfig | None, tally: Tally | TallyElsewhere) -> tuple[str, ...]:
@@ -49,8 +55,7 @@ def checked_ttl(ttl: TTLConfig | None) -> TTLConfig | None:
         raise InvalidInput(f"Write ttl={{'default_ttl': {ttl}}}, in minutes.")
     settings = _checked_keys("ttl", ttl, _TTL_KEYS, "ttl={'default_ttl': 60}")
     default = settings.get("default_ttl")
-    is_number = isinstance(default, int | float) and not isinstance(default, bool)
-    if default is not None and not (is_number and 0 < default < LONGEST_TTL):
+    if default is not None and not is_minutes(default):
         raise InvalidInput(
             "ttl['default_ttl'] has to be a number of minutes, more than 0 and less than a "
             "thousand years."
@@ -62,8 +67,7 @@ def checked_ttl(ttl: TTLConfig | None) -> TTLConfig | None:
             "ttl['omit_expired'] cannot be False: an expired item is never read. Leave it out."
         )
     interval = settings.get("sweep_interval_minutes")
-    is_number = isinstance(interval, int | float) and not isinstance(interval, bool)
-    if interval is not None and not (is_number and 0 < interval < LONGEST_TTL):
+    if interval is not None and not is_minutes(interval):
         raise InvalidInput(
             "ttl['sweep_interval_minutes'] has to be a number of minutes, more than 0. It is for "
             "`store.start_ttl_sweeper()`."

@@ -125,6 +125,10 @@ HARMLESS = frozenset(
 _folder: ContextVar[Path | None] = ContextVar("tallystick_settings_folder", default=None)
 """The folder of the tally whose settings are read."""
 _LOCAL = "local"
+_LONGEST_DAYS = 365_000
+"""A thousand years: a moment that is further away is in no calendar."""
+_LARGEST = 2**31 - 1
+"""A number that databases and clocks take, however it is counted further."""
 _NAME_OF_MODEL = r"^(static|minilm|[a-z0-9][a-z0-9_-]*:.+)$"
 _LIBPQ = re.compile(
     r"\s*(?:host|hostaddr|port|dbname|user|password|passfile|service|options|sslmode"
@@ -147,7 +151,7 @@ class Settings(BaseSettings):
         extra="forbid",
     )
 
-    busy_timeout_ms: int = Field(default=10_000, ge=0)
+    busy_timeout_ms: int = Field(default=10_000, ge=0, le=_LARGEST)
     """How long a call waits for what another process or client holds, milliseconds."""
     durability: Literal["normal", "full"] = "normal"
     """`normal` survives the death of the process, `full` also the loss of power."""
@@ -169,16 +173,16 @@ class Settings(BaseSettings):
     """A model that orders the best hits of recall anew, where code gives none: `fastembed:MODEL`
     or `sentence-transformers:MODEL`.
     """
-    recall_cache_mb: int = Field(default=512, ge=1)
+    recall_cache_mb: int = Field(default=512, ge=1, le=_LARGEST)
     """Memory for the words and vectors that recall keeps, in MB as the process grows by them; the
     scopes used last stay.
     """
-    large_scope: int = Field(default=50_000, ge=1)
+    large_scope: int = Field(default=50_000, ge=1, le=_LARGEST)
     """The most memories of a scope that is not large. Of a large one, and of one that would fill
     half of `recall_cache_mb`, a question reads its part of the text from the database; vectors of a
     large one are in Chroma too, unless `vector_search` is `exact`.
     """
-    rerank_deadline_ms: int = Field(default=300, ge=1)
+    rerank_deadline_ms: int = Field(default=300, ge=1, le=_LARGEST)
     """How long recall waits for a reranker before it continues without, milliseconds."""
     chroma: str | None = None
     """Address of a Chroma server, such as http://localhost:8000; None uses the embedded one."""
@@ -186,15 +190,15 @@ class Settings(BaseSettings):
     """Where large bodies (payloads of steps, sources) are moved out of the database: a folder, or
     s3://bucket/prefix, which needs the extra `s3`; None keeps them in the database.
     """
-    objects_from_kb: int = Field(default=256, ge=1)
+    objects_from_kb: int = Field(default=256, ge=1, le=_LARGEST)
     """The size from which on a body is moved there, kB."""
     retention: Retention = "redacted_payloads"
     """The payloads that recorded steps keep."""
     longest_memory_kb: int = Field(default=1_024, ge=1, le=10_240)
     """The longest text of a memory, kB; a longer one is refused, whoever stores it."""
-    forget_window_days: int = Field(default=30, ge=0)
+    forget_window_days: int = Field(default=30, ge=0, le=_LONGEST_DAYS)
     """Days for which a forgotten memory can be recovered."""
-    forget_batch: int = Field(default=100, ge=1)
+    forget_batch: int = Field(default=100, ge=1, le=_LARGEST)
     """The most memories that one `forget_matching` may forget; more is refused."""
     backup_before_migration: bool = True
     """True if an embedded tally of an older schema is backed up beside its folder, and the backup
@@ -202,27 +206,27 @@ class Settings(BaseSettings):
     """
     forget_preview_only: bool = False
     """True if `forget_matching` is previewed and never applied, whoever asks."""
-    tombstones_days: int | None = Field(default=None, ge=1)
+    tombstones_days: int | None = Field(default=None, ge=1, le=_LONGEST_DAYS)
     """Days after which the text of forgotten memories is destroyed by itself, and never before
     `forget_window_days`; None: only where a person chose it for this tally, as `tally init` asks.
     """
-    done_jobs_days: int = Field(default=14, ge=0)
+    done_jobs_days: int = Field(default=14, ge=0, le=_LONGEST_DAYS)
     """Days for which jobs that are done are kept, unless a person chose others for this tally."""
-    dead_jobs_days: int = Field(default=30, ge=0)
+    dead_jobs_days: int = Field(default=30, ge=0, le=_LONGEST_DAYS)
     """Days for which jobs that failed or died are kept, unless a person chose others."""
-    idempotency_days: int = Field(default=30, ge=1)
+    idempotency_days: int = Field(default=30, ge=1, le=_LONGEST_DAYS)
     """Days for which the first answer under an idempotency key is kept: a later call is carried out
     anew.
     """
-    manual_override_days: int = Field(default=30, ge=0)
+    manual_override_days: int = Field(default=30, ge=0, le=_LONGEST_DAYS)
     """Days for which a person's edit is locked against agents, if the lock has no end of its
     own.
     """
-    profile_budget: int = Field(default=350, ge=0)
+    profile_budget: int = Field(default=350, ge=0, le=_LARGEST)
     """Tokens of what a session is shown of a user at its first turn; 0 for nothing."""
     record_costs: bool = False
     """True if the metadata of each recorded step say what its pieces took: `tally show --costs`."""
-    session_pause_hours: float = Field(default=6.0, gt=0)
+    session_pause_hours: float = Field(default=6.0, gt=0, le=24 * _LONGEST_DAYS)
     """Hours without a turn after which a session is shown its profile anew."""
     graph: bool = False
     """True if the names in what is remembered are linked into a graph of entities, by jobs: those
@@ -439,7 +443,7 @@ def read_settings_file(file: Path) -> tuple[dict[str, Any], bytes]:
     """
     try:
         content = file.read_bytes()
-        return tomllib.loads(content.decode().replace("\r\n", "\n")), content
+        return tomllib.loads(content.decode("utf-8-sig").replace("\r\n", "\n")), content
     except FileNotFoundError as error:
         if os.environ.get(_FILE_VARIABLE):
             raise SettingsError(
@@ -497,7 +501,7 @@ def _explain(problem: Any, overrides: dict[str, Any]) -> str:
     table = Settings.model_fields[path[0]].annotation
     assert isinstance(table, type)
     assert issubclass(table, BaseModel)
-    return f"{where}: there is no such weight; there are {', '.join(table.model_fields)}"
+    return f"{where}: there is no such key; there are {', '.join(table.model_fields)}"
 
 
 def _suggestion(name: str, names: Iterable[str]) -> str:

@@ -167,7 +167,7 @@ def _write_settings(file: Path, added: Mapping[str, str]) -> None:
     """Write settings before the first line of the file, so that they belong to no table of it."""
     if added:
         lines = "".join(f'{name} = "{value}"\n' for name, value in added.items())
-        before = file.read_text(encoding="utf-8") if file.exists() else ""
+        before = file.read_text(encoding="utf-8-sig") if file.exists() else ""
         file.write_text(lines + before, encoding="utf-8")
         if file == Path(SETTINGS_FILE):  # a person wrote it just now
             trust_file(file, file.read_bytes())

@@ -688,3 +688,72 @@ def test_the_history_of_what_a_graph_stores_names_its_thread(open_tally: OpenTal
         graph.invoke({"messages": []}, {"configurable": {"thread_id": "chat-7"}})
         [memory] = tally.bind(ANNA).memories()
         assert [entry.session_id for entry in tally.bind(ANNA).history(memory.id)] == ["chat-7"]
+
+
+def test_a_value_of_any_depth_that_is_kept_can_be_read_from_any_depth_of_calls(
+    open_tally: OpenTally,
+) -> None:
+    def from_below(calls: int, read: Callable[[], Any]) -> Any:
+        return from_below(calls - 1, read) if calls else read()
+
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        kept = 0
+        for depth in (60, 500, 950, 980):
+            value: Any = "heron"
+            for _ in range(depth):
+                value = {"in": value}
+            try:
+                store.put(NOTES, str(depth), value)
+                kept += 1
+            except InvalidInput:
+                assert depth > 60
+        assert len(from_below(400, lambda: store.search(NOTES))) == kept >= 1
+
+
+def test_a_filter_compares_integers_of_any_size_as_they_are(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        for key, value in (("huge", 10**400), ("odd", 2**53 + 1), ("text", "12"), ("none", None)):
+            store.put(NOTES, key, {"n": value})
+        assert set(_keys(store.search(NOTES, filter={"n": {"$gt": 11}}))) == {"huge", "odd", "text"}
+        assert set(_keys(store.search(NOTES, filter={"n": {"$gt": 2**53}}))) == {"huge", "odd"}
+        assert _keys(store.search(NOTES, filter={"n": {"$gte": 10**400}})) == ["huge"]
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"filter": "heron"},
+        {"filter": {1: "heron"}},
+        {"filter": {"n": {"$gt": 0, "other": 1}}},
+        {"filter": {"n": {"deep": [{"$near": 1}]}}},
+        {"limit": -1},
+        {"offset": -1},
+        {"limit": "3"},
+        {"query": ["heron"]},
+    ],
+)
+def test_a_search_that_means_nothing_is_refused_before_anything_is_read(
+    open_tally: OpenTally, search: dict[str, Any]
+) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        store.put(NOTES, "heron", {"n": {"deep": [1]}})
+        with pytest.raises(InvalidInput):
+            store.search(NOTES, **search)
+
+
+def test_a_page_may_be_as_long_as_anybody_says(open_tally: OpenTally) -> None:
+    with open_tally() as tally:
+        store = TallyStore(tally.bind(ANNA))
+        store.put(NOTES, "heron", {"text": "nests"})
+        for query in (None, "nests"):
+            assert _keys(store.search(NOTES, query=query, limit=2**64)) == ["heron"]
+            assert store.search(NOTES, query=query, offset=2**64) == []
+
+
+@pytest.mark.parametrize("ttl", ["5", True, float("nan"), -1])
+def test_a_ttl_is_a_number_of_minutes(open_tally: OpenTally, ttl: Any) -> None:
+    with open_tally() as tally, pytest.raises(InvalidInput, match="ttl"):
+        TallyStore(tally.bind(ANNA)).put(NOTES, "heron", {"text": "nests"}, ttl=ttl)

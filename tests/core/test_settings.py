@@ -208,7 +208,7 @@ def test_weights_are_in_the_file_by_name_and_the_others_keep_their_default() -> 
     with pytest.raises(SettingsError) as raised:
         Settings.read()
     assert str(raised.value) == (
-        f"recall_weights.txet, from {file}: there is no such weight; there are "
+        f"recall_weights.txet, from {file}: there is no such key; there are "
         f"{', '.join(RecallWeights.model_fields)}"
     )
 
@@ -404,3 +404,25 @@ def test_settings_do_not_change_after_reading() -> None:
     for name in Settings.model_fields:
         with pytest.raises(ValidationError, match="frozen"):
             setattr(read, name, getattr(read, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, 10**14) for name in Settings.model_fields if name.endswith("_days")),
+        *(("session_pause_hours", hours) for hours in (float("inf"), 1e300)),
+        ("large_scope", 10**20),
+        ("busy_timeout_ms", 10**20),
+    ],
+)
+def test_a_time_or_a_number_beyond_every_calendar_and_database_is_refused_when_it_is_set(
+    name: str, value: float
+) -> None:
+    with pytest.raises(SettingsError, match=f"^{name}, from the arguments: .* less than"):
+        Settings.read(**{name: value})
+
+
+def test_a_file_with_the_byte_order_mark_of_an_editor_is_read() -> None:
+    Path("tallystick.toml").write_bytes(b"\xef\xbb\xbfreaders = 2\r\n")
+
+    assert Settings.read().readers == 2

@@ -449,10 +449,10 @@ def test_init_writes_to_the_file_that_counts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     named = tmp_path / "mine.toml"
-    named.write_text("")
+    named.write_bytes(b"\xef\xbb\xbfreaders = 2\n")  # with the mark that some editors write
     monkeypatch.setenv("TALLYSTICK_SETTINGS", str(named))
     assert run_piped("init", "--retention", "metadata_only")[0] == 0
-    assert named.read_text() == 'retention = "metadata_only"\n'
+    assert named.read_text() == 'retention = "metadata_only"\nreaders = 2\n'
     assert not (tmp_path / ".tally" / "tallystick.toml").exists()
 
 

@@ -9,21 +9,33 @@ from tallystick.checkpoints import value_at
 from tallystick.errors import InvalidInput
 
 _OPERATORS = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte")
+_ORDERED: tuple[Any, ...] = (str, (int, float))
+"""Values of these are compared as they are, others as numbers."""
 
 
 def check_filter(filter: Mapping[str, Any] | None) -> None:
-    """Raise InvalidInput for an operator that there is not."""
-    for field, value in (filter or {}).items():
-        unknown = (
-            [name for name in value if name.startswith("$") and name not in _OPERATORS]
-            if _has_operators(value)
-            else []
-        )
+    """Raise InvalidInput for what is no filter, and for an operator that there is not, at any
+    depth.
+    """
+    if filter is None:
+        return
+    if not isinstance(filter, Mapping) or not all(isinstance(field, str) for field in filter):
+        raise InvalidInput("`filter` takes a mapping of the names of fields.", argument="filter")
+    for field, expected in filter.items():
+        _check_operators(field, expected)
+
+
+def _check_operators(field: str, expected: Any) -> None:
+    if _has_operators(expected):
+        unknown = [name for name in expected if name not in _OPERATORS]
         if unknown:
             raise InvalidInput(
                 f"filter[{field!r}]: unknown operator {unknown[0]}. Use one of "
                 f"{', '.join(_OPERATORS)}."
             )
+    elif isinstance(expected, Mapping | list | tuple):
+        for inner in expected.values() if isinstance(expected, Mapping) else expected:
+            _check_operators(field, inner)
 
 
 def _has_operators(value: Any) -> bool:
@@ -60,13 +72,11 @@ def _compares(value: Any, operator: str, operand: Any) -> bool:
         return bool(value == operand)
     if operator == "$ne":
         return bool(value != operand)
-    if isinstance(value, str) and isinstance(operand, str):
-        number: Any = value
-        limit: Any = operand
-    else:
+    number, limit = value, operand
+    if not any(isinstance(value, kind) and isinstance(operand, kind) for kind in _ORDERED):
         try:
             number, limit = float(value), float(operand)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return False
     return bool(
         {

@@ -24,13 +24,15 @@ from tallystick.memory.recall import recall
 from tallystick.memory.recall_request import RecallRequest
 from tallystick.memory.remember import PreparedMemory, check_new, ingest_one, prepare
 from tallystick.ranking import cosines, slices_of
-from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable
+from tallystick.records import Actor, Memory, NewMemory, Scope, is_storable, require_json_size
 from tallystick.storage import Connection, ScopeRow
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.index import search
 from tallystick.storage.rows import items, memories, memory_versions, scopes
 from tallystick.storage.rows.idempotency import IdempotentCall
 
+_LAST = 2**63 - 1
+"""The last place that a database counts to."""
 _PAGE = 500
 """Most items whose values are looked at together."""
 
@@ -132,6 +134,8 @@ def _new(put: Put) -> NewMemory | None:
         content = item_content(put.namespace, put.key, put.value)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"The value of {put.key!r} holds what JSON cannot: {error}.") from error
+    # Written from one depth of calls, what is nested deeply could not be read from another.
+    require_json_size("value", put.value, most=4 * len(content))
     return NewMemory(content=content, kind=STORE_ITEM, attributes={INDEX: list(put.index)})
 
 
@@ -259,7 +263,7 @@ def find_items(
     text = (query or "").strip()
     with context.store.database.read() as connection:
         scope_ids = [row.id for row in scopes.find(connection, [scope])]
-        most = None if text else offset + limit
+        most = None if text else min(offset + limit, _LAST)
         rows = _living(connection, scope_ids[0], prefix, now, keep, most) if scope_ids else []
     scores: dict[int, float] = {}
     if text:
@@ -317,7 +321,7 @@ def _rank_rows(
     """
     docs = [row.doc for row in rows]
     request = RecallRequest(
-        limit=max(1, most),
+        limit=max(1, min(most, len(rows))),
         weights=context.weights.by_itself().replace(vector_only=0.0),
         docs=frozenset(docs),
     )

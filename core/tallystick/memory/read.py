@@ -167,6 +167,10 @@ def preview_of(context: MemoryContext, memory: Memory, *, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+_HOLDING: Sequence[MemoryState] = ("active", "redacted")
+_VALID_THEN: Sequence[MemoryState] = (*_HOLDING, "superseded")
+"""What holds now, and what may have held at a moment. For a duplicate that which it repeats stands.
+"""
 _PAGE = 100
 """Memories that are read at once, at least: some of them may be left out."""
 
@@ -246,7 +250,7 @@ def _passing(
     """Yield the memories of these scopes that the actor may see and that pass the filters, newest
     first, read page by page.
     """
-    states = request.states or (("active",) if request.as_of is None else memories.FINDABLE)
+    states = request.states or (_HOLDING if request.as_of is None else _VALID_THEN)
     before_doc, size = None, max(request.limit, _PAGE)
     while True:
         page = page_of(connection, scope_ids, request, states, limit=size, before_doc=before_doc)

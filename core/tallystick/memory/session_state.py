@@ -5,7 +5,8 @@ numbers and no text, live state as a checkpoint is.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tallystick.errors import Denied
@@ -94,6 +95,8 @@ class KeptSession:
         # A turn without a conversation ends with its process.
         self._is_stored = bool(conversation)
         self._may_write = context.store.database.unwritable is None
+        self._stored: str | None = None
+        """What was stored of the session when it was loaded."""
 
     def load(self) -> tuple[SessionState | None, Habits]:
         """Return what the session has, or None at its first turn, and the habits of the user."""
@@ -107,7 +110,7 @@ class KeptSession:
                 self._may_write = decision.allowed
         bodies = {value.lifetime: value.body for value in values if value.name == self._name}
         kept_here = self._context.sessions
-        state = bodies.get("session")
+        state = self._stored = bodies.get("session")
         if state is None and self._session is not None:
             state = kept_here.get(self._key("session", self._session.id))
         user = bodies.get("user") or kept_here.get(self._key("user", ""))
@@ -116,13 +119,17 @@ class KeptSession:
             Habits() if user is None else Habits.load(user),
         )
 
-    def store(self, state: SessionState, user: Habits, now: int) -> tuple[str, ...]:
-        """Keep the state for the next turn; return what to say of it."""
-        body, habits = state.dumps(), user.dumps()
-        if self._is_stored and self._may_write and self._write(body, habits, now):
+    def store(
+        self, state: SessionState, user: Habits, now: int, *, had: Sequence[Entry]
+    ) -> tuple[str, ...]:
+        """Keep the state for the next turn, which `had` these entries before; return what to say
+        of it.
+        """
+        habits = user.dumps()
+        if self._is_stored and self._may_write and self._write(state, habits, now, had):
             return ()
         if self._session is not None:
-            self._context.sessions.put(self._key("session", self._session.id), body)
+            self._context.sessions.put(self._key("session", self._session.id), state.dumps())
         self._context.sessions.put(self._key("user", ""), habits)
         if not self._is_stored:
             return ()
@@ -133,7 +140,7 @@ class KeptSession:
     def _key(self, lifetime: str, holder: str) -> tuple[str, ...]:
         return str(self._home), self._name, lifetime, holder
 
-    def _write(self, body: str, habits: str, now: int) -> bool:
+    def _write(self, state: SessionState, habits: str, now: int, had: Sequence[Entry]) -> bool:
         """Write the rows of the session, and of the user's requests; return False where the actor
         may no longer, or nobody may for now.
         """
@@ -142,12 +149,12 @@ class KeptSession:
         def unit(tx: Connection) -> None:
             context.gate.confirm(tx, actor, "write", home)
             row = scopes.ensure(tx, home)
-            ends = now + self._pause
+            assert self._session is not None
+            joined = self._join(tx, row.id, self._session, state, now, had)
             for holder, value, until in (
-                (self._session, body, ends),
+                (self._session, joined.dumps(), now + self._pause),
                 (self._user, habits, now + _USUAL_FOR),
             ):
-                assert holder is not None
                 working.put(
                     tx,
                     row.id,
@@ -164,3 +171,23 @@ class KeptSession:
         except Denied:
             return False
         return True
+
+    def _join(
+        self,
+        tx: Connection,
+        scope_id: int,
+        session: Holder,
+        state: SessionState,
+        now: int,
+        had: Sequence[Entry],
+    ) -> SessionState:
+        """Return a state with what another turn of the session, at the same time, has shown since
+        it was loaded.
+        """
+        values = working.values_of(tx, [scope_id], [session], at=now)
+        stored = next((value.body for value in values if value.name == self._name), None)
+        if stored is None or stored == self._stored:
+            return state
+        known = {entry.id for entry in (*had, *state.entries)}
+        more = [entry for entry in SessionState.load(stored).entries if entry.id not in known]
+        return replace(state, entries=(*state.entries, *more))

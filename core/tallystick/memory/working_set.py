@@ -47,7 +47,7 @@ from tallystick.records import (
 )
 from tallystick.storage import Connection
 from tallystick.storage.index.segments import reading
-from tallystick.storage.rows import edges, memories, scopes, working
+from tallystick.storage.rows import edges, items, memories, scopes, working
 from tallystick.storage.rows.working import Holder
 
 _STATEMENTS = ("turn", "note")
@@ -164,7 +164,7 @@ def working_set(
             match = found[0].signals.get("text", 0.0) if found else 0.0
             found = found if match > 0 and match >= usually else ()
 
-    def choose() -> WorkingSet:
+    def choose() -> tuple[WorkingSet, Sequence[Entry]]:
         with context.store.database.read() as connection, reading(connection):
             chooser = _Chooser(connection, context, actor, scope_list, request, counter, now, state)
             chooser.keep(state.entries)
@@ -172,9 +172,9 @@ def working_set(
                 chooser.add_profile()
             if found:
                 chooser.add_matches(found)
-            return chooser.working_set()
+            return chooser.working_set(), chooser.beyond
 
-    chosen = with_sound_segments(context, scope_list, choose)
+    chosen, beyond = with_sound_segments(context, scope_list, choose)
     if not is_asked_again:
         entries = tuple(
             Entry(
@@ -188,9 +188,10 @@ def working_set(
         )
         matches = (*habits.matches, *([round(match, 4)] if request.text.strip() else []))
         warnings = kept.store(
-            replace(state, entries=entries, turn=turn, last=now),
+            replace(state, entries=(*entries, *beyond), turn=turn, last=now),
             Habits(matches[-REQUESTS:], state.began if begins else habits.began),
             now,
+            had=state.entries,
         )
         chosen = chosen.model_copy(update={"warnings": warnings})
     elif not chosen.replaced and not chosen.withdrawn:
@@ -213,7 +214,8 @@ def shown_in_session(
         for value in working.values_of(connection, ids, [holder], at=now) if ids else []:
             names: list[str | None] = json.loads(value.name)
             state = SessionState.load(value.body)
-            chooser = _Chooser(connection, context, actor, [home], SessionTurn(), None, now, state)
+            asked = SessionTurn(namespace=())
+            chooser = _Chooser(connection, context, actor, [home], asked, None, now, state)
             chooser.keep(state.entries)
             shown[" · ".join(filter(None, names))] = chooser.working_set()
     context.gate.log_read(actor, "working_set", [home], results=len(shown))
@@ -273,6 +275,8 @@ class _Chooser:
         """The statements from which some facts were concluded, and these facts."""
         self._running: set[int] | None = None
         """The turns of the running session that are in the prompt, once they were read."""
+        self.beyond: list[Entry] = []
+        """What the session has of stores, and is shown to calls for its namespace alone."""
         self._replaced: list[str] = []
         self._withdrawn: list[str] = []
 
@@ -347,6 +351,7 @@ class _Chooser:
             if entry.id in stored
         ]
         visible = {each.memory.id: each for each in self._visible(standing)}
+        within = self._items_within(standing)
         for entry in entries:
             known = stored.get(entry.id)
             now_as = None if known is None else heads.get(known.doc, known)
@@ -354,9 +359,26 @@ class _Chooser:
                 self._withdrawn.append(entry.id)
                 continue
             memory = now_as.memory
+            if memory.kind == STORE_ITEM and now_as.doc not in within:
+                self.beyond.append(entry)
+                continue
             if (memory.id, memory.version) != (entry.id, entry.version):
                 self._replaced.append(entry.id)
             self._add(_Chosen(now_as, entry.chosen_as, entry.is_profile, score=entry.score))
+
+    def _items_within(self, stored: Iterable[memories.Stored]) -> set[int]:
+        """Return the items of stores that a call for the namespace of this turn reaches, in the
+        scopes of some memories.
+        """
+        namespace = self._request.namespace
+        if namespace is None:
+            return set()
+        scope_ids = {each.scope_id for each in stored if each.memory.kind == STORE_ITEM}
+        return {
+            row.doc
+            for scope_id in scope_ids
+            for row in items.beneath(self._connection, scope_id, namespace)
+        }
 
     def add_profile(self) -> None:
         """Add what this user's agent should know from the first turn on, within the budget, and

@@ -19,6 +19,7 @@ from hashlib import blake2b
 from itertools import pairwise
 from secrets import token_bytes
 from typing import NamedTuple
+from unicodedata import normalize
 
 from tallystick.errors import InvalidInput
 from tallystick.policy.gates import Gates, gates_of
@@ -96,8 +97,8 @@ class Redactor:
 
     `finders` are engines of the user's own: each yields its findings in a text, and is called once
     for each text. `terms` are words or phrases of the user's own, found without regard to case as
-    whole words. Raises InvalidInput for a blank term and for a kind that a placeholder cannot
-    contain.
+    whole words, also where a line ends within a phrase. Raises InvalidInput for a blank term and
+    for a kind that a placeholder cannot contain.
     """
 
     def __init__(
@@ -609,14 +610,16 @@ def _texts(value: Json) -> Iterator[str]:
 def _term_rule(terms: Iterable[str]) -> Rule | None:
     if isinstance(terms, str):
         raise InvalidInput("`terms` is one text; give a list of words or phrases.")
-    own = sorted({term.strip() for term in terms}, key=lambda term: (-len(term), term))
+    # A letter with a mark is one sign or two, as whoever typed it has it.
+    spelled = {" ".join(normalize(form, term).split()) for term in terms for form in ("NFC", "NFD")}
+    own = sorted(spelled, key=lambda term: (-len(term), term))
     if not own:
         return None
     if not own[-1]:
         raise InvalidInput("A term to redact is blank; take it out of the list.")
     bounded = (
         ("(?<![A-Za-z0-9])" if term[0].isascii() and term[0].isalnum() else "")
-        + re.escape(term)
+        + r"\s+".join(map(re.escape, term.split()))
         + ("(?![A-Za-z0-9])" if term[-1].isascii() and term[-1].isalnum() else "")
         for term in own
     )

@@ -595,10 +595,15 @@ def require_tags(tags: Iterable[str]) -> None:
 
 
 def require_json_size(
-    argument: str, value: Mapping[str, Any] | None, *, finite: bool = False
+    argument: str,
+    value: Mapping[str, Any] | None,
+    *,
+    finite: bool = False,
+    most: int = LARGEST_ATTRIBUTES,
 ) -> None:
     """Raise InvalidInput for a JSON object that is too large or too deep, contains itself, or has
     an integer that nobody could read back; with `finite` also for a number that JSON does not know.
+    `most` is how much it may have, counted as LARGEST_ATTRIBUTES is.
     """
     size, level = 0, [value]
     for _ in range(DEEPEST + 1):
@@ -626,9 +631,9 @@ def require_json_size(
                         argument=argument,
                     )
         # What contains itself twice would grow without an end.
-        if size + len(below) > LARGEST_ATTRIBUTES:
+        if size + len(below) > most:
             raise InvalidInput(
-                f"`{argument}` has more than {LARGEST_ATTRIBUTES:,} characters. Put long texts "
+                f"`{argument}` has more than {most:,} characters. Put long texts "
                 "into `content`, and keep large values elsewhere, with their address here.",
                 argument=argument,
             )

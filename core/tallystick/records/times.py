@@ -95,10 +95,10 @@ def microseconds(
     try:
         away = distance(moment) if now is not None else None
         if away is not None and now is not None:
-            return _check_moment(now + (-away if back else away) // _MICROSECOND)
+            return _check_moment(now + away // _MICROSECOND * (-1 if back else 1))
         known = _parse_moment(moment)
         return known if isinstance(known, int) else _since_epoch(known.replace(tzinfo=zone))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidInput(f"`{name}` {error}", argument=name) from None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -142,3 +143,21 @@ def test_it_is_the_same_awaited(anna: BoundTally) -> None:
     listed = asyncio.run(anna.aio.recall("", tags=["bird"]))
 
     assert _texts(listed) == BIRDS
+
+
+def test_a_moment_or_none_lists_what_a_query_finds(anna: BoundTally) -> None:
+    redacted, *_, repeated = anna.memories(tags=["bird"])
+    corrections: list[tuple[str, dict[str, Any]]] = [
+        ("mark_duplicate", {"memory_id": repeated.id, "by": redacted.id}),
+        ("redact", {"memory_id": redacted.id, "field": "content", "replacement": "A heron came."}),
+    ]
+    for correction, more in corrections:
+        wanted: dict[str, Any] = {"correction": correction, "reason": "tidy", **more}
+        token = anna.corrections.make(**wanted).confirm_token
+        anna.corrections.make(**wanted, mode="apply", confirm_token=token)
+
+    standing = ["A heron came.", "The second heron came."]
+    for moment in (None, NOW + DAY):
+        assert _texts(anna.recall("", tags=["bird"], as_of=moment)) == standing
+        found = anna.recall("heron came", tags=["bird"], as_of=moment)
+        assert sorted(_texts(found)) == standing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,10 +11,11 @@ import pytest
 from tallystick import Actor, BoundTally, Tally
 from tallystick.compiler import FRAMED, outline
 from tallystick.errors import Denied
+from tallystick.memory import Put
 from tallystick.records import ContextItem, Hit, NewMemory, SpaceMember, WorkingSet
 from tallystick.storage.engine import tables
 from tallystick.tally.services import services_of
-from tallystick.testing import StepClock
+from tallystick.testing import HashEmbedder, StepClock
 from tallystick_learning.material import EXTRACTED_KINDS
 
 OpenTally = Callable[..., Tally]
@@ -299,3 +300,70 @@ def test_a_pack_for_a_session_is_its_working_set_to_which_the_question_adds(
         assert again.text == first.text
         assert [item.id for item in first.items] == [piece.hit.memory.id for piece in shown]
         assert {item.chosen_as for item in first.items} == {piece.chosen_as for piece in shown}
+
+
+class _Interrupted(HashEmbedder):
+    """Calls somebody else once, while a text is embedded."""
+
+    meanwhile: Callable[[], object] | None = None
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        if (call := self.meanwhile) is not None:
+            self.meanwhile = None
+            call()
+        return super().embed(texts)
+
+
+def test_what_two_turns_of_a_session_show_at_the_same_time_stays_in_it(
+    open_tally: OpenTally,
+) -> None:
+    embedder = _Interrupted()
+    with open_tally(embedder=embedder) as tally:
+        anna = tally.bind(ANNA)
+        _said(anna, *SAID)
+
+        def turn(text: str) -> WorkingSet:
+            return anna.working_set(text, conversation="today", turn=text, profile_budget=0)
+
+        turn("Hello there")
+        seen: list[WorkingSet] = []
+        embedder.meanwhile = lambda: seen.append(turn("Where is the Kepler school on Mondays?"))
+        seen.append(turn("Is my sister Ilse allergic to peanuts?"))
+
+        both = [set(_texts(shown)) for shown in seen]
+        assert all(both)
+        assert both[0] != both[1]
+        after = turn("Hello again")
+        assert set(_texts(after)) == both[0] | both[1]
+        assert after.withdrawn == ()
+        assert _texts(after, new=True) == []
+
+
+def test_an_item_of_a_store_is_shown_in_a_session_to_calls_for_its_namespace_alone(
+    open_tally: OpenTally,
+) -> None:
+    with open_tally() as tally:
+        anna = tally.bind(ANNA)
+        _said(anna, *SAID)
+        value = {"text": "The iguana Bruno eats papaya."}
+        anna.items.put([Put(("pets",), "bruno", value)])
+
+        def shows_it(namespace: list[str] | None) -> bool:
+            shown = anna.working_set("What else?", conversation="today", namespace=namespace)
+            assert shown.withdrawn == ()
+            return any("Bruno" in text for text in _texts(shown))
+
+        asked = "What does the iguana Bruno eat?"
+        first = anna.working_set(asked, conversation="today", namespace=["pets"])
+        assert any("Bruno" in text for text in _texts(first))
+        assert not shows_it(None)
+        assert not shows_it(["plants"])
+        assert "Bruno" not in anna.pack("What else?", conversation="today").text
+        assert "Bruno" not in anna.wake(conversation="today").text
+        assert shows_it(["pets"])
+        assert shows_it([])
+        [shown] = anna.working.of(thread="today").shown().values()
+        assert any("Bruno" in text for text in _texts(shown))
+        anna.items.put([Put(("pets",), "bruno", None)])
+        gone = anna.working_set("What else?", conversation="today")
+        assert len(gone.withdrawn) == 1

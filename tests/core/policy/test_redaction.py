@@ -275,6 +275,20 @@ def test_terms_are_found_in_any_case_and_script() -> None:
     )
 
 
+def test_a_term_is_found_across_the_end_of_a_line_and_however_its_marks_are_typed() -> None:
+    redactor = Redactor(terms=["Project Kestrel", "M\u00fcnchen", "Cafe\u0301 Sol"])
+
+    for text in (
+        "project\r\n  kestrel",
+        "Project\u00a0Kestrel",
+        "Mu\u0308nchen",
+        "m\u00fcnchen",
+        "Caf\u00e9 Sol",
+    ):
+        assert redactor.redact_text(f"We met at {text}.")[0] == "We met at [redacted:term:1]."
+    assert redactor.redact_text("A project. Kestrel flew.")[0] == "A project. Kestrel flew."
+
+
 @pytest.mark.parametrize("terms", [[""], ["ok", "  "], "Kestrel"])
 def test_terms_that_would_redact_everything_are_refused(terms: Any) -> None:
     with pytest.raises(InvalidInput):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import time
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -126,6 +128,31 @@ def test_a_timedelta_is_so_long_ago_in_a_filter_and_so_far_ahead_in_an_end(tmp_p
         left = mine.get(kept.id).expires_time
         assert left is not None
         assert timedelta(days=1) < left - now <= timedelta(days=2, hours=1)
+
+
+@pytest.mark.parametrize("away", [timedelta.max, timedelta.min])
+@pytest.mark.parametrize("back", [True, False])
+def test_a_distance_beyond_every_calendar_is_refused_in_both_directions(
+    away: timedelta, *, back: bool
+) -> None:
+    with pytest.raises(InvalidInput, match=r"`until`.* no moment of the years 1 to 9999"):
+        microseconds(away, name="until", now=0, back=back)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+@pytest.mark.parametrize("moment", [datetime.min, datetime.max])
+def test_the_ends_of_the_calendar_are_moments_or_refused_in_the_zone_of_any_machine(
+    moment: datetime, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        local = Settings.read(time_zone="local").zone
+        with contextlib.suppress(InvalidInput):
+            assert microseconds(moment, local)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd"])
