@@ -116,8 +116,9 @@ CLI_ABSENT: Mapping[str, Mapping[str, str]] = {
     "synthesize": {
         **dict.fromkeys(("query", "synthesis_id"), _EITHER),
         "mode": "--later, and --apply where something is kept",
+        "scopes": "the scope in which the command works, --scope",
     },
-    "plan": {"plan_id": _EITHER},
+    "task": {"assignees": "--assignee, as of a task that is started"},
 }
 """Arguments that a command of their operation does not have under their name."""
 

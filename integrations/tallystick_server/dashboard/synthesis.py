@@ -43,10 +43,11 @@ def _syntheses(visit: Visit) -> Response:
 
 def _plan(visit: Visit) -> Response:
     """Plan a document by its type, its question and the titles of its sections."""
+    chosen = visit.form.get("output_type")
     planned: SynthesisRun = visit.call(
         "synthesize_plan",
         query=visit.form.get("query", "").strip(),
-        output_type=visit.form.get("output_type", ""),
+        **({} if chosen is None else {"output_type": chosen}),
         audience=visit.form.get("audience", "").strip() or "team",
         outline=_outline(visit.form.get("outline", "")),
     )
