@@ -472,9 +472,20 @@ class TallyInstrumentation:
         return span_call if is_model else None
 
     def _find_reader(self, span_id: str, prompt: Any) -> SpanCall | None:
-        """Return the stream that begins with this one of the same prompt, whose part it is."""
+        """Return the asynchronous stream that reads this synchronous one of its model, with the
+        same prompt. Two of one kind are two calls.
+        """
+        called = span_id.partition("-")[0]
+        model, _, method = called.rpartition(".")
         with self._guard:
-            reader = next((each for each in self._calls.values() if each.reads(prompt)), None)
+            reader = next(
+                (
+                    each
+                    for reader_id, each in self._calls.items()
+                    if reader_id.startswith(f"{model}.a{method}-") and each.reads(prompt)
+                ),
+                None,
+            )
         if reader is not None and (span := self._spans.get(span_id)) is not None:
             span.part_of = reader
         return reader

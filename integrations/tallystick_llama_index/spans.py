@@ -76,8 +76,8 @@ class SpanCall:
     """The answer of a stream so far."""
 
     def reads(self, prompt: Any) -> bool:
-        """Return True for a stream that begins with another one of the same prompt: an asynchronous
-        one that reads the synchronous one of its model, as those of CustomLLM do.
+        """Return True for a stream of which nothing was read yet and that has the same prompt: it
+        may read another one of its model, as those of CustomLLM do.
         """
         if not self.is_streaming or self.call.times.chunks or type(prompt) is not type(self.prompt):
             return False

@@ -211,6 +211,24 @@ def test_a_stream_that_nobody_reads_to_its_end_keeps_what_was_said_and_is_called
         assert _payloads(tally)["error"]["type"] == "GeneratorExit"
 
 
+def test_streams_of_the_same_messages_that_are_open_together_are_calls_of_their_own(
+    open_sqlite: OpenTally,
+) -> None:
+    async def ask() -> None:
+        messages = [ChatMessage("Say heron.")]
+        streams = [await Scripted("her on").astream_chat(messages) for _ in range(3)]
+        for stream in streams:
+            async for _ in stream:
+                pass
+
+    with open_sqlite() as tally:
+        with TallyInstrumentation(tally, strict=True):
+            asyncio.run(ask())
+
+        recordings = tally.bind().recordings
+        assert [len(recordings.steps(run.id)) for run in recordings.runs()] == [1, 1, 1]
+
+
 def test_a_chat_that_is_made_of_a_completion_is_one_model_call(open_sqlite: OpenTally) -> None:
     with open_sqlite() as tally:
         with TallyInstrumentation(tally, strict=True):
