@@ -7,13 +7,10 @@ from typing import Any
 
 from tallystick.errors import Conflict, Denied, InvalidInput, NotFound, VersionConflict
 from tallystick.memory.context import MemoryContext
-from tallystick.records import Actor, Change, Changed
+from tallystick.records import Actor, Change, Changed, text_digest
 from tallystick.storage import Connection
 from tallystick.storage.engine.writes import Writes
 from tallystick.storage.rows.idempotency import IdempotentCall
-
-_KEY = 980
-"""Characters of the key of a call in those of its items, which have their number behind."""
 
 
 def modify_many(
@@ -41,7 +38,9 @@ def modify_many(
     for number, request in enumerate(requests):
         arguments = dict(request)
         if idempotency_key is not None:
-            arguments.setdefault("idempotency_key", f"{idempotency_key[:_KEY]} {number}")
+            # With its number behind it, a long key would be none any more.
+            own = text_digest("modify_many", f"{idempotency_key} {number}")
+            arguments.setdefault("idempotency_key", own)
         memory_id = str(arguments.pop("memory_id", None) or "")
         reason = arguments.pop("reason", "")
         try:

@@ -41,3 +41,17 @@ def test_what_is_refused_is_told_and_the_others_are_done(open_tally: Callable[..
         assert [len(mine.history(one)) for one in (first, second)] == [2, 2]
         assert his.get(foreign).content == "Semicolons."
         assert "Semicolons" not in whole(results)
+
+
+def test_two_calls_whose_long_keys_begin_alike_are_two_calls(
+    open_tally: Callable[..., Tally],
+) -> None:
+    with open_tally() as tally:
+        mine = tally.bind(ALICE)
+        memory = mine.remember("Tabs.").id
+        for place, content in enumerate(("Spaces.", "Both.")):
+            change = {"memory_id": memory, "reason": "style", "content": content}
+            key = "k" * 999 + str(place)
+            [changed] = mine.corrections.modify_many([change], idempotency_key=key)
+            assert changed.error is None
+        assert mine.get(memory).content == "Both."
