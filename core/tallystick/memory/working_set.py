@@ -367,17 +367,20 @@ class _Chooser:
             self._add(_Chosen(now_as, entry.chosen_as, entry.is_profile, score=entry.score))
 
     def _items_within(self, stored: Iterable[memories.Stored]) -> set[int]:
-        """Return the items of stores that a call for the namespace of this turn reaches, in the
-        scopes of some memories.
+        """Return those of some memories that are items of stores which a call for the namespace of
+        this turn reaches.
         """
         namespace = self._request.namespace
         if namespace is None:
             return set()
-        scope_ids = {each.scope_id for each in stored if each.memory.kind == STORE_ITEM}
+        kept: dict[int, list[int]] = {}
+        for each in stored:
+            if each.memory.kind == STORE_ITEM:
+                kept.setdefault(each.scope_id, []).append(each.doc)
         return {
             row.doc
-            for scope_id in scope_ids
-            for row in items.beneath(self._connection, scope_id, namespace)
+            for scope_id, docs in kept.items()
+            for row in items.beneath(self._connection, scope_id, namespace, among=docs)
         }
 
     def add_profile(self) -> None:

@@ -7,7 +7,7 @@ two. The address of a file has no label: no store of a runtime puts or lists one
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,11 +84,19 @@ def files(connection: Connection, scope_id: int, now: int) -> list[Row]:
     ]
 
 
-def beneath(connection: Connection, scope_id: int, prefix: Sequence[str]) -> list[Row]:
+def beneath(
+    connection: Connection,
+    scope_id: int,
+    prefix: Sequence[str],
+    *,
+    among: Collection[int] | None = None,
+) -> list[Row]:
     """Return every address whose namespace is `prefix` or begins with its labels, by namespace and
-    key.
+    key; only those of the memories `among`, where they are given.
     """
     query = select(_i).where(*_within(scope_id, prefix)).order_by(_i.c.namespace, _i.c.key)
+    if among is not None:
+        query = query.where(_i.c.doc.in_(list(among)))
     return [_row(row) for row in connection.execute(query)]
 
 
